@@ -1,0 +1,55 @@
+# `make` checks quickly; every target sets itself up first.
+PYTHON ?= python3
+STAMP := .venv/.installed
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+WORKERS := -n auto --maxprocesses=4
+
+.DEFAULT_GOAL := check
+.PHONY: check setup lint types fast demo test soak bench docs docs-check clean
+
+check: lint types fast
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo 'headwater needs Python 3.11 or newer, and `$(PYTHON)` is not: name another with `make PYTHON=...`.' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "\`$(PYTHON)\` has no venv module: install it (on Debian: apt-get install python3-venv)." >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded,dev]'
+	@touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+fast: $(STAMP)
+	$(PYTEST) -q $(wildcard tests/unit tests/property)
+
+demo: $(STAMP)
+	$(BIN)/headwater demo
+
+test: lint types
+	scripts/postgres15
+	$(PYTEST) -q $(WORKERS) -m 'not soak and not bench' tests
+
+soak: $(STAMP)
+	HEADWATER_TEST_SCALE=50 $(PYTEST) -q $(WORKERS) --timeout=0 -m 'generated or soak' tests
+
+bench: $(STAMP)
+	$(BIN)/headwater bench refresh
+	$(BIN)/headwater bench capture
+
+docs: $(STAMP)
+	$(BIN)/python -m tests.docs_pages --write
+
+docs-check: $(STAMP)
+	$(BIN)/python -m tests.docs_pages --check
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

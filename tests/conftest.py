@@ -1,0 +1,100 @@
+"""Fixtures for real servers, the markers of whole directories, and the hypothesis profile."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import settings
+
+from tests.scale import scaled
+from tests.servers import Debian15, Embedded, Server
+
+MARKER_OF_DIRECTORY = {"property": "generated", "soak": "soak", "bench": "bench"}
+NOT_RUN = "not run: "
+
+settings.register_profile(
+    "default", derandomize=False, deadline=None, print_blob=True, max_examples=scaled(100)
+)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Iterator[Callable[[type[Server]], Server]]:
+    """Start each kind of server at most once, however the tests alternate between them."""
+    running: dict[type[Server], Server] = {}
+    with ExitStack() as stack:
+
+        def start(kind: type[Server]) -> Server:
+            if kind not in running:
+                _require(kind)
+                running[kind] = kind()
+                stack.callback(running[kind].stop)
+            return running[kind]
+
+        yield start
+
+
+@pytest.fixture(scope="session", params=[Embedded, Debian15], ids=["pg18", "pg15"])
+def server(
+    request: pytest.FixtureRequest, start_server: Callable[[type[Server]], Server]
+) -> Server:
+    """Each kind of server in turn."""
+    return start_server(request.param)
+
+
+@pytest.fixture(scope="session")
+def pg18(start_server: Callable[[type[Server]], Server]) -> Server:
+    """The embedded server only."""
+    return start_server(Embedded)
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    """The DSN of a fresh database on `server`."""
+    dsn = server.create_database()
+    yield dsn
+    server.drop_database(dsn)
+
+
+@pytest.fixture
+def conn(database: str) -> Iterator[psycopg.Connection]:
+    """An autocommit connection to `database`."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of a directory that stands for a marker."""
+    here = Path(__file__).parent
+    for item in items:
+        directory = item.path.relative_to(here).parts[0]
+        if directory in MARKER_OF_DIRECTORY:
+            item.add_marker(MARKER_OF_DIRECTORY[directory])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the servers that were missing, so that a green run does not hide what it left out."""
+    reasons = Counter(
+        report.longrepr[2].partition(NOT_RUN)[2]
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and NOT_RUN in report.longrepr[2]
+    )
+    if reasons:
+        terminalreporter.section("not run")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count} tests: {reason}")
+
+
+def _require(kind: type[Server]) -> None:
+    missing = kind.find_missing()
+    if missing is None:
+        return
+    if os.environ.get("CI") == "true" or os.environ.get("HEADWATER_TEST_REQUIRE_DB") == "1":
+        pytest.fail(missing)
+    pytest.skip(NOT_RUN + missing)
