@@ -1,0 +1,65 @@
+"""Turns the snapshot of a refresher's transaction into a numbered epoch."""
+
+from __future__ import annotations
+
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from headwater.catalog.model import Epoch
+from headwater.catalog.rows import Connection, columns_of, cursor_of
+from headwater.errors import NotFound, bug
+
+_COLUMNS = columns_of(Epoch)
+_UNUSED = sql.SQL("""
+      FROM pgtrickle.pgt_epochs e
+     WHERE e.epoch < (SELECT max(epoch) FROM pgtrickle.pgt_epochs)
+       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables st WHERE st.epoch = e.epoch)
+       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_refresh_history h
+                        WHERE h.epoch = e.epoch AND h.status = 'RUNNING')""")
+
+
+def record_epoch(conn: Connection) -> Epoch:
+    """Record the snapshot of this transaction as a new epoch.
+
+    The caller runs REPEATABLE READ: in READ COMMITTED the next statement sees a later snapshot.
+    """
+    query = sql.SQL("""
+        INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
+        SELECT pg_current_snapshot(), pg_current_xact_id(), transaction_timestamp()
+        RETURNING {}""").format(_COLUMNS)
+    with cursor_of(conn, Epoch) as cursor:
+        epoch = cursor.execute(query).fetchone()
+    if epoch is None:
+        raise bug("no epoch was recorded", why="the INSERT returned no row")
+    return epoch
+
+
+def get_epoch(conn: Connection, epoch: int) -> Epoch:
+    """Return an epoch by its number; raise NotFound if it was pruned or never recorded."""
+    query = sql.SQL("SELECT {} FROM pgtrickle.pgt_epochs WHERE epoch = %s").format(_COLUMNS)
+    with cursor_of(conn, Epoch) as cursor:
+        found = cursor.execute(query, [epoch]).fetchone()
+    if found is None:
+        raise NotFound(
+            f"there is no epoch {epoch}",
+            why="no stream table stands at it any more, so it was deleted, or it never was",
+            fix="use the epoch that the stream table's catalog row names",
+        )
+    return found
+
+
+def prune_epochs(conn: Connection) -> int:
+    """Delete the epochs that nothing stands at and return how many went.
+
+    The newest stays, and so do those of refreshes that run. An epoch that another transaction
+    is about to stand at is locked by it, and skipped. Call it in READ COMMITTED: the second
+    statement must see what was committed before the first one had its locks.
+    """
+    with conn.transaction(), conn.cursor(row_factory=scalar_row) as cursor:
+        query = sql.SQL("SELECT e.epoch {} FOR UPDATE OF e SKIP LOCKED").format(_UNUSED)
+        locked = cursor.execute(query).fetchall()
+        query = sql.SQL(
+            "DELETE FROM pgtrickle.pgt_epochs"
+            " WHERE epoch = ANY (%s) AND epoch IN (SELECT e.epoch {})"
+        ).format(_UNUSED)
+        return cursor.execute(query, [locked]).rowcount

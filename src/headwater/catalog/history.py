@@ -1,0 +1,144 @@
+"""Turns the course of a refresh into a row of the refresh history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg import sql
+
+from headwater.catalog.model import Json, Refresh
+from headwater.catalog.rows import (
+    Connection,
+    assignments,
+    columns_of,
+    cursor_of,
+    fetch_scalar,
+    identifiers,
+    names_of,
+    parameters_of,
+    placeholders,
+)
+from headwater.errors import HeadwaterError, NotFound, SourceChanged, Unavailable, UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshOutcome:
+    """How a refresh ended: the columns of its history row that the refresher knows."""
+
+    action: str
+    status: str = "COMPLETED"
+    data_timestamp: datetime | None = None
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    delta_rows: int | None = None
+    epoch: int | None = None
+    engine: str | None = None
+    reason: str | None = None
+    timings: Json = None
+    error_message: str | None = None
+    error_code: str | None = None
+    error_class: str | None = None
+
+
+_OUTCOME = names_of(RefreshOutcome)
+_FINISH = sql.SQL(
+    "UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {} WHERE refresh_id = "
+    "%(refresh_id)s"
+).format(assignments(_OUTCOME))
+_RECORD = sql.SQL(
+    "INSERT INTO pgtrickle.pgt_refresh_history"
+    " (pgt_id, start_time, end_time, backend_pid, {})"
+    " VALUES (%(pgt_id)s, transaction_timestamp(), clock_timestamp(), pg_backend_pid(), {})"
+    " RETURNING refresh_id"
+).format(identifiers(_OUTCOME), placeholders(_OUTCOME))
+_START = sql.SQL(
+    "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)"
+    " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid()) RETURNING refresh_id"
+)
+
+
+def start_refresh(
+    conn: Connection, pgt_id: int, action: str, engine: str | None = None, epoch: int | None = None
+) -> int:
+    """Record that a refresh runs now and return its id; others see it once the caller commits."""
+    return int(fetch_scalar(conn, _START, [pgt_id, action, engine, epoch]))
+
+
+def finish_refresh(conn: Connection, refresh_id: int, outcome: RefreshOutcome) -> None:
+    """Record how a refresh that was started ended; its end is now."""
+    values = {"refresh_id": refresh_id, **parameters_of(outcome)}
+    _require_row(conn.execute(_FINISH, values), refresh_id)
+
+
+def fail_refresh(conn: Connection, refresh_id: int, error: BaseException) -> None:
+    """Record that a refresh that was started ended with `error`; counts and times stay."""
+    query = """
+        UPDATE pgtrickle.pgt_refresh_history
+           SET status = 'FAILED', end_time = clock_timestamp(),
+               error_message = %s, error_code = %s, error_class = %s
+         WHERE refresh_id = %s"""
+    values = [str(error), error_code(error), error_class(error), refresh_id]
+    _require_row(conn.execute(query, values), refresh_id)
+
+
+def record_refresh(conn: Connection, pgt_id: int, outcome: RefreshOutcome) -> int:
+    """Record a refresh that has ended and return its id.
+
+    It runs from the start of the caller's transaction until now, both by the server's clock.
+    """
+    return int(fetch_scalar(conn, _RECORD, {"pgt_id": pgt_id, **parameters_of(outcome)}))
+
+
+def fail_abandoned(conn: Connection, pgt_id: int, except_id: int | None = None) -> int:
+    """Mark the running refreshes of `pgt_id`, save `except_id`, as failed; return how many.
+
+    For a caller who holds the right to refresh this table: nobody else can be refreshing it.
+    """
+    query = """
+        UPDATE pgtrickle.pgt_refresh_history
+           SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
+               error_message = 'the refreshing process ended before the refresh did'
+         WHERE pgt_id = %s AND status = 'RUNNING' AND refresh_id IS DISTINCT FROM %s::bigint"""
+    return conn.execute(query, [pgt_id, except_id]).rowcount
+
+
+def list_history(conn: Connection, pgt_id: int, max_rows: int = 20) -> tuple[Refresh, ...]:
+    """Return the last refreshes of one stream table, newest first."""
+    query = sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_refresh_history"
+        " WHERE pgt_id = %s ORDER BY refresh_id DESC LIMIT %s"
+    ).format(columns_of(Refresh))
+    with cursor_of(conn, Refresh) as cursor:
+        return tuple(cursor.execute(query, [pgt_id, max_rows]))
+
+
+def error_class(error: BaseException) -> str:
+    """Return who must act on `error`: user, schema (rebuild), system (try again) or internal."""
+    match error:
+        case UserError():
+            return "user"
+        case SourceChanged():
+            return "schema"
+        case Unavailable():
+            return "system"
+        case _:
+            return "internal"
+
+
+def error_code(error: BaseException) -> str | None:
+    """Return the code of a headwater error or the SQLSTATE of a server error, else None."""
+    if isinstance(error, HeadwaterError):
+        return error.code
+    return error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+def _require_row(cursor: psycopg.Cursor[object], refresh_id: int) -> None:
+    if cursor.rowcount == 0:
+        raise NotFound(
+            f"the history has no refresh {refresh_id}",
+            why="its stream table was dropped, or the transaction that started it rolled back",
+            fix="start the refresh again",
+        )

@@ -1,0 +1,301 @@
+-- The catalog. The installer runs this with search_path = pg_catalog, pg_temp, inside one transaction.
+
+CREATE SCHEMA pgtrickle;
+CREATE SCHEMA pgtrickle_changes;
+CREATE SCHEMA pgtrickle_state;
+COMMENT ON SCHEMA pgtrickle IS 'headwater: catalog and functions';
+COMMENT ON SCHEMA pgtrickle_changes IS 'headwater: change buffers and capture functions';
+COMMENT ON SCHEMA pgtrickle_state IS 'headwater: private state of stream tables';
+
+CREATE TABLE pgtrickle.pgt_catalog_version (
+    version int PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- A snapshot taken by a refresher. A buffer row written by transaction x belongs to epoch e
+-- when pg_visible_in_snapshot(x, e.snapshot) OR x = e.xid.
+CREATE TABLE pgtrickle.pgt_epochs (
+    epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    snapshot pg_snapshot NOT NULL,
+    xid xid8 NOT NULL,
+    data_timestamp timestamptz NOT NULL
+);
+
+CREATE TABLE pgtrickle.pgt_stream_tables (
+    pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_relid oid NOT NULL UNIQUE,
+    pgt_name text NOT NULL,
+    pgt_schema text NOT NULL,
+    defining_query text NOT NULL,  -- as the user gave it
+    canonical_query text,
+    schedule text,  -- as the user gave it; NULL = DOWNSTREAM
+    target_lag interval,
+    refresh_mode text NOT NULL
+        CHECK (refresh_mode IN ('AUTO', 'DIFFERENTIAL', 'FULL', 'IMMEDIATE')),
+    effective_mode text,
+    status text NOT NULL DEFAULT 'INITIALIZING'
+        CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
+    is_populated boolean NOT NULL DEFAULT false,
+    data_timestamp timestamptz,
+    frontier jsonb,
+    epoch bigint REFERENCES pgtrickle.pgt_epochs,
+    last_refresh_at timestamptz,
+    consecutive_errors int NOT NULL DEFAULT 0,
+    last_error text,
+    needs_reinit boolean NOT NULL DEFAULT false,
+    reinit_reason text,
+    engine text NOT NULL DEFAULT 'auto' CHECK (engine IN ('auto', 'postgres', 'spark')),
+    effective_engine text,
+    reason text,  -- why this engine and this mode
+    cdc_mode text,
+    publish boolean NOT NULL DEFAULT true,
+    owner oid NOT NULL,
+    plan jsonb,  -- the compiled operator tree
+    key_columns text[],
+    pinned_settings jsonb NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (pgt_schema, pgt_name)
+);
+
+CREATE TABLE pgtrickle.pgt_dependencies (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    source_relid oid NOT NULL,
+    source_type text NOT NULL CHECK (source_type IN
+        ('TABLE', 'VIEW', 'STREAM_TABLE', 'FOREIGN_TABLE', 'MATERIALIZED_VIEW')),
+    source_name text NOT NULL,  -- qualified, quoted
+    columns_used text[],
+    fingerprint jsonb,
+    PRIMARY KEY (pgt_id, source_relid)
+);
+CREATE INDEX pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
+
+CREATE TABLE pgtrickle.pgt_refresh_history (
+    refresh_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    data_timestamp timestamptz,
+    start_time timestamptz NOT NULL DEFAULT clock_timestamp(),
+    end_time timestamptz,
+    action text NOT NULL
+        CHECK (action IN ('NO_DATA', 'DIFFERENTIAL', 'FULL', 'REINITIALIZE', 'SKIP')),
+    rows_inserted bigint NOT NULL DEFAULT 0,
+    rows_updated bigint NOT NULL DEFAULT 0,
+    rows_deleted bigint NOT NULL DEFAULT 0,
+    delta_rows bigint,  -- change rows read from the sources
+    error_message text,
+    error_code text,
+    error_class text,
+    status text NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED')),
+    epoch bigint,
+    engine text,
+    reason text,
+    timings jsonb,
+    backend_pid int
+);
+CREATE INDEX pgt_refresh_history_newest
+    ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
+
+CREATE TABLE pgtrickle.pgt_change_tracking (
+    source_relid oid PRIMARY KEY,
+    source_name text NOT NULL,
+    trigger_name text,
+    function_name text,
+    buffer_name text,  -- qualified, quoted
+    columns text[] NOT NULL DEFAULT '{}',
+    all_columns boolean NOT NULL DEFAULT false,
+    tracked_by_pgt_ids bigint[] NOT NULL DEFAULT '{}',
+    leaves oid[] NOT NULL DEFAULT '{}',  -- partitions and children that carry triggers
+    last_consumed_epoch bigint
+);
+
+CREATE TABLE pgtrickle.pgt_refresh_groups (
+    group_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    group_name text NOT NULL UNIQUE,
+    members bigint[] NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE VIEW pgtrickle.pgt_ivm_state AS
+SELECT st.pgt_id,
+       'ROW_EXCLUSIVE'::text AS lock_mode,
+       e.xid AS last_update_xid,
+       st.is_populated
+  FROM pgtrickle.pgt_stream_tables st
+  LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch
+ WHERE st.refresh_mode = 'IMMEDIATE';
+
+-- An active IMMEDIATE table follows its sources inside the writing transaction: it has no lag.
+CREATE VIEW pgtrickle.stream_tables_info AS
+SELECT st.*,
+       lag.current_lag,
+       coalesce(st.schedule IS NOT NULL AND lag.current_lag > st.target_lag, false) AS lag_exceeded
+  FROM pgtrickle.pgt_stream_tables st
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN st.refresh_mode = 'IMMEDIATE' AND st.status = 'ACTIVE' AND st.is_populated
+                   THEN interval '0'
+                   ELSE now() - st.data_timestamp END AS current_lag) lag;
+
+CREATE VIEW pgtrickle.pgt_status AS
+SELECT format('%I.%I', pgt_schema, pgt_name) AS name,
+       status,
+       refresh_mode,
+       target_lag,
+       current_lag,
+       last_refresh_at AS last_refresh,
+       consecutive_errors AS errors,
+       data_timestamp,
+       coalesce(effective_engine, engine) AS engine,
+       effective_mode,
+       reason
+  FROM pgtrickle.stream_tables_info
+ ORDER BY pgt_schema, pgt_name;
+
+-- The lag of a refresh is the age of the data at the moment it became readable. An updated row
+-- counts as one deleted and one inserted.
+CREATE VIEW pgtrickle.pg_stat_stream_tables AS
+SELECT st.pgt_id,
+       st.pgt_schema,
+       st.pgt_name,
+       total.refresh_count,
+       total.total_refresh_duration_ms,
+       total.rows_inserted_total,
+       total.rows_deleted_total,
+       total.skip_count,
+       total.error_count,
+       newest.lag_ms AS last_lag_ms,
+       total.max_lag_ms
+  FROM pgtrickle.pgt_stream_tables st
+ CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE h.status = 'COMPLETED') AS refresh_count,
+              coalesce(1000 * extract(epoch FROM sum(h.end_time - h.start_time)
+                       FILTER (WHERE h.status = 'COMPLETED')), 0)::double precision
+                  AS total_refresh_duration_ms,
+              coalesce(sum(h.rows_inserted + h.rows_updated)
+                       FILTER (WHERE h.status = 'COMPLETED'), 0)::bigint AS rows_inserted_total,
+              coalesce(sum(h.rows_deleted + h.rows_updated)
+                       FILTER (WHERE h.status = 'COMPLETED'), 0)::bigint AS rows_deleted_total,
+              count(*) FILTER (WHERE h.status = 'SKIPPED') AS skip_count,
+              count(*) FILTER (WHERE h.status = 'FAILED') AS error_count,
+              (1000 * extract(epoch FROM max(h.end_time - h.data_timestamp)
+                       FILTER (WHERE h.status = 'COMPLETED')))::double precision AS max_lag_ms
+         FROM pgtrickle.pgt_refresh_history h
+        WHERE h.pgt_id = st.pgt_id) total
+  LEFT JOIN LATERAL (
+       SELECT (1000 * extract(epoch FROM h.end_time - h.data_timestamp))::double precision AS lag_ms
+         FROM pgtrickle.pgt_refresh_history h
+        WHERE h.pgt_id = st.pgt_id AND h.status = 'COMPLETED'
+          AND h.end_time IS NOT NULL AND h.data_timestamp IS NOT NULL
+        ORDER BY h.refresh_id DESC
+        LIMIT 1) newest ON true;
+
+CREATE FUNCTION pgtrickle.pgt_status() RETURNS SETOF pgtrickle.pgt_status
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT s.* FROM pgtrickle.pgt_status s;
+END;
+
+-- Names mean what they mean to the caller, so this function and refresh_history run under the
+-- caller's search_path; a body of the form BEGIN ATOMIC was bound to its objects above and looks
+-- nothing else up. Order: the relation of that name; else the catalog's own names, where a table
+-- dropped by hand still stands: the schema given, else those on the search_path, else the only one.
+CREATE FUNCTION pgtrickle.stream_table_id(given_name text) RETURNS bigint
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH parsed AS (
+        SELECT parse_ident(given_name)::name[]::text[] AS parts,
+               to_regclass(given_name)::oid AS relid
+    ), given AS (
+        SELECT p.relid,
+               p.parts[cardinality(p.parts)] AS table_name,
+               coalesce(p.parts[cardinality(p.parts) - 1], n.nspname::text) AS schema_name
+          FROM parsed p
+          LEFT JOIN pg_class c ON c.oid = p.relid
+          LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+    ), candidates AS (
+        SELECT st.pgt_id,
+               CASE WHEN st.pgt_relid = g.relid THEN 0
+                    ELSE array_position(current_schemas(true)::text[], st.pgt_schema) END AS place,
+               count(*) OVER () AS candidates
+          FROM pgtrickle.pgt_stream_tables st
+          JOIN given g ON st.pgt_relid = g.relid
+               OR (st.pgt_name = g.table_name
+                   AND st.pgt_schema = coalesce(g.schema_name, st.pgt_schema))
+    )
+    SELECT CASE WHEN c.place IS NOT NULL OR c.candidates = 1 THEN c.pgt_id END
+      FROM candidates c
+     ORDER BY c.place NULLS LAST
+     LIMIT 1;
+END;
+
+CREATE FUNCTION pgtrickle.refresh_history(pgt_name text, max_rows int DEFAULT 20)
+RETURNS SETOF pgtrickle.pgt_refresh_history
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT h.*
+      FROM pgtrickle.pgt_refresh_history h
+     WHERE h.pgt_id = pgtrickle.stream_table_id(refresh_history.pgt_name)
+     ORDER BY h.refresh_id DESC
+     LIMIT max_rows;
+END;
+
+CREATE FUNCTION pgtrickle.st_graph()
+RETURNS TABLE (pgt_name text, source_name text, source_type text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), d.source_name, d.source_type
+      FROM pgtrickle.pgt_dependencies d
+      JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = d.pgt_id
+     ORDER BY 1, 2;
+END;
+
+-- Exact counts; NULL for a buffer that is gone.
+CREATE FUNCTION pgtrickle.change_buffer_sizes()
+RETURNS TABLE (source_name text, pending_rows bigint, bytes bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    buffer regclass;
+BEGIN
+    FOR source_name, buffer IN
+        SELECT t.source_name, to_regclass(t.buffer_name)
+          FROM pgtrickle.pgt_change_tracking t
+         ORDER BY t.source_name
+    LOOP
+        pending_rows := NULL;
+        bytes := NULL;
+        IF buffer IS NOT NULL THEN
+            EXECUTE format('SELECT count(*) FROM %s', buffer) INTO pending_rows;
+            -- A partitioned buffer has no bytes of its own; a plain one has no partition tree.
+            SELECT coalesce(sum(pg_total_relation_size(p.relid)), pg_total_relation_size(buffer))
+              INTO bytes
+              FROM pg_partition_tree(buffer) p;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Healthy: the source and each leaf carry enabled triggers of ours for INSERT (4), DELETE (8) and
+-- UPDATE (16), TRUNCATE (32) is caught somewhere, and none of ours is disabled or replica-only.
+CREATE FUNCTION pgtrickle.check_cdc_health()
+RETURNS TABLE (source_name text, trigger_name text, triggers_enabled boolean,
+               selective_capture boolean, tracked_by bigint[], columns text[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT t.source_name, t.trigger_name, health.is_whole, NOT t.all_columns,
+           t.tracked_by_pgt_ids, t.columns
+      FROM pgtrickle.pgt_change_tracking t
+     CROSS JOIN LATERAL (
+           SELECT bool_and(coalesce(ours.events & 28 = 28 AND ours.all_enabled, false))
+                  AND coalesce(bit_or(ours.events) & 32 = 32, false) AS is_whole
+             FROM unnest(t.source_relid || t.leaves) AS carrier (relid)
+             LEFT JOIN LATERAL (
+                  SELECT bit_or(g.tgtype::int) AS events,
+                         bool_and(g.tgenabled IN ('O', 'A')) AS all_enabled
+                    FROM pg_trigger g
+                   WHERE g.tgrelid = carrier.relid
+                     AND (starts_with(g.tgname, format('pg_trickle_cdc_%s_', t.source_relid))
+                          OR starts_with(g.tgname, format('pg_trickle_cdc_%s_', carrier.relid)))
+                  ) ours ON true) health
+     ORDER BY t.source_name;
+END;
