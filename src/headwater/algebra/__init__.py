@@ -1,0 +1,1 @@
+"""The operator tree: frozen nodes over Z-sets, with no input or output of their own."""

@@ -1,0 +1,302 @@
+"""The operators: bags with integer weights in, one such bag out.
+
+A *view* tree uses Scan, Single, Project, Filter, Repeat, UnionAll, Join, AntiJoin and Aggregate. Every other construct of SQL is lowered to these: DISTINCT, UNION, INTERSECT and EXCEPT
+to aggregates, outer joins to a join and a NULL-padded anti-join.
+
+A *delta* tree may also use the nodes below the second heading; `Delta`, `Before` and `After` say
+which state of a relation is meant, and an engine decides what they read.
+
+Column names are unique in a whole view tree, so a name alone tells where a value comes from.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from headwater.algebra.expr import Expr, as_column, refs
+from headwater.algebra.schema import Column, Schema, names
+from headwater.errors import bug
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator; its value is a Z-set over the columns of `schema(op)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A relation that is read: a table or another stream table.
+
+    `keys` holds the column sets that the server keeps unique and not NULL.
+    """
+
+    oid: int
+    name: str
+    keys: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Op):
+    """The rows of a source; `attributes` are its own column names, in the order of `columns`."""
+
+    source: Source
+    columns: Schema
+    attributes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.columns) != len(self.attributes):
+            raise bug("a scan has more names than columns", f"{self.attributes}")
+
+
+@dataclass(frozen=True, slots=True)
+class Single(Op):
+    """One row without columns: the input of a SELECT without FROM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output column of a projection and the expression that computes it."""
+
+    column: Column
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Op):
+    """π: one output row for each input row; duplicates stay."""
+
+    input: Op
+    outputs: tuple[Output, ...]
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, tuple(o.expr for o in self.outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Op):
+    """σ: the rows for which every conjunct is true; NULL counts as false."""
+
+    input: Op
+    conjuncts: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, self.conjuncts)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Op):
+    """Each row `times` times: its weight is multiplied; NULL and numbers below 1 give none."""
+
+    input: Op
+    times: Expr
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, (self.times,))
+
+
+@dataclass(frozen=True, slots=True)
+class UnionAll(Op):
+    """⊎: the rows of all inputs, matched by position; equal rows add up.
+
+    `disjoint` promises that no two inputs share a row and that they share a unique key.
+    """
+
+    inputs: tuple[Op, ...]
+    columns: Schema
+    disjoint: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        widths = {len(schema(op)) for op in self.inputs}
+        if widths != {len(self.columns)}:
+            raise bug("UNION ALL of inputs of different width", f"{sorted(widths)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Op):
+    """⋈: pairs of rows for which every conjunct of `on` is true; weights multiply."""
+
+    left: Op
+    right: Op
+    on: tuple[Expr, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_pair(self, self.left, self.right, self.on)
+
+
+@dataclass(frozen=True, slots=True)
+class AntiJoin(Op):
+    """▷: rows of `left` whose matches in `right` have weights that add up to nothing."""
+
+    left: Op
+    right: Op
+    on: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _check_pair(self, self.left, self.right, self.on)
+
+
+class Kind(enum.Enum):
+    """How an aggregate follows a change of its group."""
+
+    SUM = "sum"  # adds: new = old + delta
+    MIN = "min"  # adds while the extremum survives
+    MAX = "max"
+    OPAQUE = "opaque"  # recompute the group
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One aggregate: `expr` is the summed or compared column, or, if opaque, the whole call."""
+
+    column: Column
+    kind: Kind
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Op):
+    """γ: one row per group of equal `keys`, NULL equal to NULL; without keys always one row.
+
+    `count` is the number of rows of the group; a group whose count is 0 does not exist.
+    """
+
+    input: Op
+    keys: tuple[str, ...]
+    count: Column
+    calls: tuple[Call, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, tuple(c.expr for c in self.calls))
+        missing = set(self.keys) - set(names(schema(self.input)))
+        bare = all(as_column(c.expr) for c in self.calls if c.kind is not Kind.OPAQUE)
+        if missing or not bare:
+            raise bug("malformed aggregate", f"missing keys {sorted(missing)}, calls {self.calls}")
+
+
+# --- nodes of delta trees -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Op):
+    """Δ: the change of a relation between the two epochs."""
+
+    input: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Before(Op):
+    """The relation as it was before the change."""
+
+    input: Op
+
+
+@dataclass(frozen=True, slots=True)
+class After(Op):
+    """The relation as it is after the change."""
+
+    input: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Empty(Op):
+    """No rows."""
+
+    columns: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Negate(Op):
+    """The same rows with opposite weights."""
+
+    input: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidate(Op):
+    """The same Z-set with one entry per row image, entries of weight 0 left out."""
+
+    input: Op
+
+
+@dataclass(frozen=True, slots=True)
+class SemiJoin(Op):
+    """⋉: rows of `left` that have a match in `right`; the right side's weights do not count."""
+
+    left: Op
+    right: Op
+    on: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _check_pair(self, self.left, self.right, self.on)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Op):
+    """The distinct values of `columns` among the rows of `input`, whatever their weights."""
+
+    input: Op
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, (), self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Restrict(Op):
+    """⋉K: rows of `input` whose `columns` are among `keys`, NULL equal to NULL."""
+
+    input: Op
+    columns: tuple[str, ...]
+    keys: Op
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, (), self.columns)
+        if len(schema(self.keys)) != len(self.columns):
+            raise bug("a restriction compares different numbers of columns", f"{self.columns}")
+
+
+def schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
+    """Return the output columns of an operator."""
+    match op:
+        case Scan() | UnionAll() | Empty():
+            return op.columns
+        case Single():
+            return ()
+        case Project():
+            return tuple(o.column for o in op.outputs)
+        case Join():
+            return schema(op.left) + schema(op.right)
+        case SemiJoin() | AntiJoin():
+            return schema(op.left)
+        case Aggregate():
+            of = {c.name: c for c in schema(op.input)}
+            return (*(of[k] for k in op.keys), op.count, *(c.column for c in op.calls))
+        case Keys():
+            of = {c.name: c for c in schema(op.input)}
+            return tuple(of[name] for name in op.columns)
+        case Filter() | Repeat() | Delta() | Before() | After() | Negate():
+            return schema(op.input)
+        case Consolidate() | Restrict():
+            return schema(op.input)
+    raise bug(f"{type(op).__name__} has no schema", "the node is not known to `schema`")
+
+
+def _check_refs(op: Op, input: Op, exprs: tuple[Expr, ...], columns: tuple[str, ...] = ()) -> None:
+    unknown = (refs(*exprs) | set(columns)) - set(names(schema(input)))
+    if unknown:
+        raise bug(
+            f"{type(op).__name__} reads {sorted(unknown)}, which its input does not produce",
+            f"the input produces {names(schema(input))}",
+        )
+
+
+def _check_pair(op: Op, left: Op, right: Op, on: tuple[Expr, ...]) -> None:
+    ours, theirs = names(schema(left)), names(schema(right))
+    shared = set(ours) & set(theirs)
+    unknown = refs(*on) - set(ours) - set(theirs)
+    if shared or unknown:
+        raise bug(
+            f"{type(op).__name__} with shared columns {sorted(shared)}, unknown {sorted(unknown)}",
+            f"left {ours}, right {theirs}",
+        )

@@ -1,0 +1,91 @@
+"""Operator trees as indented text, for people: one line per node."""
+
+from __future__ import annotations
+
+from headwater.algebra.expr import Expr, show
+from headwater.algebra.ops import (
+    After,
+    Aggregate,
+    AntiJoin,
+    Before,
+    Consolidate,
+    Delta,
+    Empty,
+    Filter,
+    Join,
+    Keys,
+    Kind,
+    Negate,
+    Op,
+    Project,
+    Repeat,
+    Restrict,
+    Scan,
+    SemiJoin,
+    Single,
+    UnionAll,
+)
+from headwater.algebra.walk import children
+from headwater.errors import bug
+
+
+def pretty(op: Op, depth: int = 0) -> str:
+    """Return the tree as text, two spaces of indent per level."""
+    lines = ["  " * depth + label(op)]
+    if not (isinstance(op, Delta | Before | After) and isinstance(op.input, Scan)):
+        lines += [pretty(child, depth + 1) for child in children(op)]
+    return "\n".join(lines)
+
+
+def label(op: Op) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per node
+    """Return the one-line description of a node without its inputs."""
+    match op:
+        case Scan():
+            return f"Scan {op.source.name} ({', '.join(op.attributes)})"
+        case Single():
+            return "One row"
+        case Project():
+            return "Project " + ", ".join(_output(o.column.name, o.expr) for o in op.outputs)
+        case Filter():
+            return "Filter " + _conjunction(op.conjuncts)
+        case Repeat():
+            return f"Repeat {show(op.times)} times"
+        case UnionAll():
+            return "Union all"
+        case Join():
+            return "Join on " + _conjunction(op.on) if op.on else "Cross join"
+        case SemiJoin():
+            return "Semi-join on " + _conjunction(op.on)
+        case AntiJoin():
+            return "Anti-join on " + _conjunction(op.on)
+        case Aggregate():
+            calls = ", ".join(_call(c.column.name, c.kind, c.expr) for c in op.calls)
+            return f"Aggregate by ({', '.join(op.keys)})" + (f": {calls}" if calls else "")
+        case Delta(Scan() as scan):
+            return f"Δ {scan.source.name}"
+        case Before(Scan() as scan):
+            return f"{scan.source.name} before"
+        case After(Scan() as scan):
+            return f"{scan.source.name} after"
+        case Delta() | Before() | After() | Negate() | Consolidate():
+            return type(op).__name__
+        case Empty():
+            return "Nothing"
+        case Keys():
+            return f"Keys ({', '.join(op.columns)})"
+        case Restrict():
+            return f"Restrict ({', '.join(op.columns)}) to"
+    raise bug(f"{type(op).__name__} has no label", "the node is not known to `label`")
+
+
+def _output(name: str, expr: Expr) -> str:
+    shown = show(expr)
+    return name if shown == name else f"{shown} AS {name}"
+
+
+def _call(name: str, kind: Kind, expr: Expr) -> str:
+    return f"{name} := " + (show(expr) if kind is Kind.OPAQUE else f"{kind.value}({show(expr)})")
+
+
+def _conjunction(conjuncts: tuple[Expr, ...]) -> str:
+    return " AND ".join(show(c) for c in conjuncts) or "true"

@@ -1,0 +1,76 @@
+"""Dropping columns that nothing above reads, so that scans hold only the columns used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.algebra.expr import column, refs
+from headwater.algebra.ops import (
+    Aggregate,
+    AntiJoin,
+    Filter,
+    Join,
+    Op,
+    Output,
+    Project,
+    Repeat,
+    Scan,
+    Single,
+    UnionAll,
+    schema,
+)
+from headwater.algebra.schema import names
+from headwater.errors import bug
+
+
+def prune(op: Op, needed: frozenset[str] | None = None) -> Op:
+    """Return a view tree that produces at least the needed columns, by default all of its own.
+
+    Rows and weights stay as they are; a scan may end with no column at all, as under count(*).
+    """
+    if needed is None:
+        needed = frozenset(names(schema(op)))
+    match op:
+        case Scan():
+            pairs = zip(op.columns, op.attributes, strict=True)
+            kept = [(c, a) for c, a in pairs if c.name in needed]
+            return Scan(op.source, tuple(c for c, _ in kept), tuple(a for _, a in kept))
+        case Single():
+            return op
+        case Project():
+            outputs = tuple(o for o in op.outputs if o.column.name in needed)
+            return Project(prune(op.input, refs(*(o.expr for o in outputs))), outputs)
+        case Filter():
+            return replace(op, input=prune(op.input, needed | refs(*op.conjuncts)))
+        case Repeat():
+            return replace(op, input=prune(op.input, needed | refs(op.times)))
+        case Join() | AntiJoin():
+            wanted = needed | refs(*op.on)
+            sides = (prune(side, wanted & set(names(schema(side)))) for side in (op.left, op.right))
+            return type(op)(*sides, op.on)
+        case Aggregate():
+            calls = tuple(c for c in op.calls if c.column.name in needed)
+            wanted = refs(*(c.expr for c in calls)) | set(op.keys)
+            return replace(op, input=prune(op.input, wanted), calls=calls)
+        case UnionAll():
+            return _union(op, needed)
+    raise bug(f"{type(op).__name__} cannot be pruned", "it is no node of a view tree")
+
+
+def _union(op: UnionAll, needed: frozenset[str]) -> UnionAll:
+    """Keep a column in all inputs or in none, by position."""
+    needed = needed | set(op.disjoint)
+    kept = [i for i, c in enumerate(op.columns) if c.name in needed]
+    inputs = []
+    for arm in op.inputs:
+        wanted = [names(schema(arm))[i] for i in kept]
+        inputs.append(_exactly(prune(arm, frozenset(wanted)), wanted))
+    return UnionAll(tuple(inputs), tuple(op.columns[i] for i in kept), op.disjoint)
+
+
+def _exactly(op: Op, wanted: list[str]) -> Op:
+    """Narrow an input that still produces more, since inputs are matched by position."""
+    if list(names(schema(op))) == wanted:
+        return op
+    of = {c.name: c for c in schema(op)}
+    return Project(op, tuple(Output(of[name], column(name)) for name in wanted))

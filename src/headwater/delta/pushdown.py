@@ -1,0 +1,116 @@
+"""Pushing keys towards the scans, where indexes or sorted files serve them.
+
+(A ⋉ K) moves through every operator that keeps the key's columns: what it leaves out would only
+have made rows that are left out later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.algebra.expr import as_column, equality
+from headwater.algebra.ops import (
+    After,
+    Aggregate,
+    AntiJoin,
+    Delta,
+    Filter,
+    Join,
+    Keys,
+    Op,
+    Project,
+    Repeat,
+    Restrict,
+    UnionAll,
+    schema,
+)
+from headwater.algebra.schema import Column, names
+from headwater.algebra.walk import walk
+
+
+def push_keys(op: Op, columns: tuple[str, ...], keys: Op) -> Op:
+    """Return `op` ⋉ `keys` on `columns`, restricted as far down as the columns reach."""
+    match op:
+        case Project():
+            source = {o.column.name: as_column(o.expr) for o in op.outputs}
+            below = tuple(source[c] for c in columns)
+            known = tuple(b for b in below if b is not None)
+            if len(known) == len(columns):
+                return replace(op, input=push_keys(op.input, known, keys))
+        case Filter() | Repeat():
+            return replace(op, input=push_keys(op.input, columns, keys))
+        case UnionAll():
+            return replace(op, inputs=tuple(_arm(op, arm, columns, keys) for arm in op.inputs))
+        case Aggregate() if columns and set(columns) <= set(op.keys):
+            return replace(op, input=push_keys(op.input, columns, keys))
+        case AntiJoin() if columns:
+            return replace(op, left=push_keys(op.left, columns, keys))
+        case Join() if columns:
+            return _joined(op, columns, keys)
+    return Restrict(op, columns, keys)
+
+
+def _arm(union: UnionAll, arm: Op, columns: tuple[str, ...], keys: Op) -> Op:
+    position = {name: i for i, name in enumerate(names(union.columns))}
+    own = names(schema(arm))
+    return push_keys(arm, tuple(own[position[c]] for c in columns), keys)
+
+
+def _joined(op: Join, columns: tuple[str, ...], keys: Op) -> Op:
+    """Push into the side that owns all the columns, and across the join's equalities."""
+    partner = _partners(op)
+    pushed: Op = op
+    for side in ("left", "right"):
+        own = set(names(schema(getattr(op, side))))
+        reach = tuple(c if c in own else partner.get(c) for c in columns)
+        known = tuple(c for c in reach if c in own and c is not None)
+        direct = set(columns) <= own
+        if len(known) == len(columns) and (direct or _is_keyed(getattr(op, side))):
+            pushed = replace(pushed, **{side: push_keys(getattr(op, side), known, keys)})
+    return Restrict(op, columns, keys) if pushed is op else pushed
+
+
+def _partners(op: Join) -> dict[str, str]:
+    of = {c.name: c for c in schema(op)}
+    found: dict[str, str] = {}
+    for a, b in filter(None, map(equality, op.on)):
+        if _same_equality(of[a], of[b]):
+            found[a], found[b] = b, a
+    return found
+
+
+def _same_equality(a: Column, b: Column) -> bool:
+    """Only values of one type are sure to be compared alike by the join and by the key set."""
+    return a.type == b.type and a.type.equality == "="
+
+
+def restrict_joined(op: Join) -> Op:
+    """In ΔA ⋈ B⁺ evaluate B⁺ only for the join keys of ΔA, where B is not just scans and joins.
+
+    A plain join needs no help: the engine starts from the change and looks up the rest.
+    """
+    for side, other in (("left", "right"), ("right", "left")):
+        state, change = getattr(op, side), getattr(op, other)
+        if isinstance(state, After) and _is_keyed(state.input) and _has_delta(change):
+            columns, matching = _equated(op, state, change)
+            if columns:
+                keys = Keys(change, matching)
+                return replace(op, **{side: After(push_keys(state.input, columns, keys))})
+    return op
+
+
+def _equated(op: Join, state: Op, change: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    of = {c.name: c for c in (*schema(state), *schema(change))}
+    own = set(names(schema(state)))
+    pairs = [p for p in filter(None, map(equality, op.on)) if _same_equality(of[p[0]], of[p[1]])]
+    across = [p for p in pairs if len(own & set(p)) == 1]
+    ordered = [p if p[0] in own else (p[1], p[0]) for p in across]
+    return tuple(p[0] for p in ordered), tuple(p[1] for p in ordered)
+
+
+def _is_keyed(op: Op) -> bool:
+    return any(isinstance(node, Aggregate | AntiJoin | UnionAll) for node in walk(op))
+
+
+def _has_delta(op: Op) -> bool:
+    return any(isinstance(node, Delta) for node in walk(op))

@@ -1,0 +1,1 @@
+"""The PostgreSQL engine: rendering, capture, storage and refresh in the database itself."""

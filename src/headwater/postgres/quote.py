@@ -1,0 +1,58 @@
+"""Small helpers for SQL text: identifiers, lists, comparisons with and without NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.algebra.expr import Expr, show
+from headwater.algebra.schema import Column
+
+WEIGHT = "__weight"
+
+
+def identifier(name: str) -> str:
+    """Return a name as SQL: always in quotes, so that no word is special."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return the parts with commas between them."""
+    return ", ".join(parts)
+
+
+def expression(expr: Expr) -> str:
+    """Return an expression's text; column names are unique, so none needs an alias."""
+    return show(expr, identifier)
+
+
+def condition(conjuncts: Iterable[Expr]) -> str:
+    """Return the conjunction, TRUE if there is nothing to check."""
+    return " AND ".join(f"({expression(c)})" for c in conjuncts) or "TRUE"
+
+
+def equal(left: str, right: str, column: Column) -> str:
+    """Compare by the type's own equality; NULL matches nothing."""
+    return f"{left} {column.type.equality} {right}"
+
+
+def same(left: str, right: str, column: Column) -> str:
+    """Compare by the type's own equality with NULL equal to NULL, in a form that can be hashed.
+
+    Arrays treat NULL elements as equal and hash like any value; IS NOT DISTINCT FROM does not
+    hash. An array inside an array would lose its NULL, so those pay for a nested loop.
+    """
+    if not column.nullable:
+        return equal(left, right, column)
+    if column.type.name.endswith("[]"):
+        return f"({equal(left, right, column)} OR {left} IS NULL AND {right} IS NULL)"
+    return f"ARRAY[{left}] = ARRAY[{right}]"
+
+
+def image(value: str, column: Column) -> str:
+    """Return what tells two values of the column apart, also where equality does not."""
+    return value if column.type.is_image else f"({value})::text"
+
+
+def restored(value: str, column: Column) -> str:
+    """Return the value again from its image."""
+    return value if column.type.is_image else f"(({value})::text)::{column.type.name}"
