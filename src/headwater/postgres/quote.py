@@ -56,3 +56,16 @@ def image(value: str, column: Column) -> str:
 def restored(value: str, column: Column) -> str:
     """Return the value again from its image."""
     return value if column.type.is_image else f"(({value})::text)::{column.type.name}"
+
+
+def joined(select: str, pairs: Iterable[tuple[str, str, Column]]) -> str:
+    """Finish `SELECT … ON` by keys: plain equality, which can use an index, and a second, null-safe
+    join for the left rows whose key contains a NULL; it ends at once when there are none.
+    """
+    sides = list(pairs)
+    sql = select + (" AND ".join(equal(a, b, k) for a, b, k in sides) or "TRUE")
+    nullable = [f"{a} IS NULL" for a, _, k in sides if k.nullable]
+    if nullable:
+        safe = " AND ".join(same(a, b, k) for a, b, k in sides)
+        sql += f"\nUNION ALL\n{select}{safe} WHERE {' OR '.join(nullable)}"
+    return sql

@@ -36,7 +36,7 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import Column, Schema
-from headwater.algebra.walk import walk
+from headwater.algebra.walk import children, walk
 from headwater.errors import bug
 from headwater.postgres.quote import (
     WEIGHT,
@@ -82,8 +82,15 @@ class Renderer:
 
     def render(self, op: Op) -> Rendered:
         """Return the SELECT for a tree."""
-        self._repeated.update(node for node in walk(op) if _is_worth_sharing(node))
+        self._count(op)
         return self._render(op)
+
+    def _count(self, op: Op) -> None:
+        """Count equal subtrees; what stands inside a repeated one is not repeated by that."""
+        self._repeated[op] += _is_worth_sharing(op)
+        if self._repeated[op] <= 1:
+            for child in children(op):
+                self._count(child)
 
     def add(self, name: str, select: str) -> str:
         """Add a common table under a unique name and return the name, quoted."""

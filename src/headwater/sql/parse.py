@@ -29,12 +29,14 @@ _JOIN_WORDS = ("JOIN", "CROSS", "LEFT", "RIGHT", "FULL", "INNER")
 
 
 def parse_query(sql: str) -> Query:
-    """Return the structure of one canonical query."""
+    """Return the structure of a canonical query that stands inside `SELECT * FROM (…) AS q`."""
     reader = _Reader([t for t in tokenize(sql) if not t.is_punct(";")])
-    query = reader.query()
-    if reader.peek() is not None:
-        raise bug("text after the end of the query", untokenize(reader.rest()))
-    return query
+    reader.until("FROM")
+    reader.take()
+    match reader.from_item():
+        case SubqueryItem(query=query) if reader.peek() is None:
+            return query
+    raise bug("the query does not stand where it was put", sql)
 
 
 def refuse(what: str, why: str) -> UnsupportedQuery:

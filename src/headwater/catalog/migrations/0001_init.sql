@@ -299,3 +299,18 @@ BEGIN ATOMIC
                   ) ours ON true) health
      ORDER BY t.source_name;
 END;
+
+-- Stands on every stream table. A refresh says that it is one; anybody else is refused.
+CREATE FUNCTION pgtrickle.guard_stream_table() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('pg_trickle.refreshing', true) IS DISTINCT FROM 'on' THEN
+        RAISE EXCEPTION '%.% is a stream table: it follows its query and takes no % from outside',
+                quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME), TG_OP
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Write to its sources instead.';
+    END IF;
+    RETURN NULL;
+END
+$$;

@@ -1,0 +1,187 @@
+"""Alter: schedule and status in the catalog; mode and query by compiling again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from headwater.api.arguments import (
+    parse_cdc_mode,
+    parse_engine,
+    parse_mode,
+    parse_schedule,
+    parse_status,
+)
+from headwater.api.create import compile_for, reason
+from headwater.api.reconcile import reconcile
+from headwater.api.refresh import move
+from headwater.api.sources import captured, dependencies_of, reads, upstream
+from headwater.api.transactions import lock_tables, one_snapshot
+from headwater.catalog import epochs, streams
+from headwater.catalog.model import StreamTable
+from headwater.catalog.settings import read_settings
+from headwater.errors import DependencyCycle, HeadwaterError
+from headwater.graph import find_cycle
+from headwater.postgres.apply import Target
+from headwater.postgres.capture import sync_capture
+from headwater.postgres.compile import Compiled
+from headwater.postgres.faults import classify
+from headwater.postgres.quote import identifier
+from headwater.postgres.storage import (
+    choose_hashed,
+    choose_key,
+    create_index,
+    create_state,
+    drop_index,
+    state_name,
+    stored_plan,
+)
+from headwater.results import UNCHANGED, Unchanged
+from headwater.sql.analyse import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The arguments of alter; None, or UNCHANGED for the schedule, leaves a thing as it is."""
+
+    schedule: str | None | Unchanged = UNCHANGED
+    refresh_mode: str | None = None
+    status: str | None = None
+    engine: str | None = None
+    cdc_mode: str | None = None
+    query: str | None = None
+
+
+def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> None:
+    """Change a stream table; all is checked before anything is changed."""
+    reconcile(conn)
+    st = streams.get_stream_table(conn, name)
+    values = _plain_values(conn, changes)
+    mode = parse_mode(changes.refresh_mode) if changes.refresh_mode else st.refresh_mode
+    effective = "FULL" if mode == "FULL" else "DIFFERENTIAL"
+    if changes.query is not None or effective != st.effective_mode:
+        query = changes.query if changes.query is not None else str(st.canonical_query)
+        compiled = compile_for(conn, query, mode)
+        _check_cycle(conn, st, compiled)
+        values["defining_query"] = changes.query or st.defining_query
+        _rebuild(conn, st, compiled, {**values, "refresh_mode": mode})
+        return
+    values["refresh_mode"] = mode
+    with conn.transaction():
+        streams.update_stream_table(conn, st.pgt_id, **values)
+
+
+def _plain_values(conn: Connection[Any], changes: Changes) -> dict[str, object]:
+    values: dict[str, object] = {}
+    if changes.schedule is not UNCHANGED:
+        minimum = read_settings(conn).min_target_lag_seconds
+        schedule = parse_schedule(changes.schedule, minimum)  # type: ignore[arg-type]
+        values |= {"schedule": schedule.words, "target_lag": schedule.lag}
+    if changes.status is not None:
+        values["status"] = parse_status(changes.status)
+        values |= {"consecutive_errors": 0, "last_error": None}
+    if changes.engine is not None:
+        values["engine"] = parse_engine(changes.engine)
+    if changes.cdc_mode is not None:
+        values["cdc_mode"] = parse_cdc_mode(changes.cdc_mode)
+    return values
+
+
+def _check_cycle(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:
+    graph = reads(conn)
+    known = {t.pgt_relid: t.qualified_name for t in streams.list_stream_tables(conn)}
+    sources = [r.source.oid for r in compiled.analysis.relations.values()]
+    graph[st.pgt_relid] = [oid for oid in sources if oid in known]
+    cycle = find_cycle(graph)
+    if cycle is not None:
+        path = " → ".join(known[oid] for oid in cycle)
+        raise DependencyCycle(
+            f"{st.qualified_name} would read itself: {path}",
+            "a stream table cannot depend on its own content",
+            "leave one of these out of the query",
+        )
+
+
+def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
+    """Compile the query again after a source changed; the table is rebuilt at the next refresh."""
+    try:
+        compiled = compile_for(conn, str(st.canonical_query), st.refresh_mode)
+    except psycopg.Error as error:
+        fault: HeadwaterError = classify(error, st.qualified_name)
+        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+        raise fault from error
+    except HeadwaterError as fault:
+        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+        raise
+    _rebuild(conn, st, compiled, {"reinit_reason": why})
+
+
+def _rebuild(
+    conn: Connection[Any], st: StreamTable, compiled: Compiled, values: dict[str, object]
+) -> None:
+    """Put a newly compiled plan in place and fill the table by it, in one transaction."""
+    before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
+    names = [name for _, name in captured(compiled)] + [st.qualified_name]
+    names += [table.qualified_name for table in upstream(conn, st)]
+    with one_snapshot(conn):
+        lock_tables(conn, names)
+        target = _replace_plan(conn, st, compiled, values)
+        after = [oid for oid, _ in captured(compiled)]
+        for oid in sorted({*before, *after}):
+            sync_capture(conn, oid)
+        if st.is_populated:
+            settings, epoch = read_settings(conn), epochs.record_epoch(conn)
+            for table in upstream(conn, streams.get_by_id(conn, st.pgt_id)):
+                move(conn, streams.get_by_id(conn, table.pgt_id), epoch, settings)
+        create_index(conn, st.pgt_id, target)
+
+
+def _replace_plan(
+    conn: Connection[Any], st: StreamTable, compiled: Compiled, values: dict[str, object]
+) -> Target:
+    """Replace plan, columns, state and index; the old rows go, since another key may hold now."""
+    plan = compiled.maintenance
+    columns = compiled.analysis.columns
+    drop_index(conn, st)
+    conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
+    conn.execute(f"DELETE FROM {st.qualified_name}")  # type: ignore[arg-type]
+    _fit_columns(conn, st, compiled)
+    key = choose_key(plan) if plan else None
+    hashed = choose_hashed(conn, columns) if key is None else ()
+    state = state_name(st.pgt_id)
+    conn.execute(f"DROP TABLE IF EXISTS {state}")  # type: ignore[arg-type]
+    if plan is not None and plan.root is not None:
+        create_state(conn, plan, state)
+    streams.update_stream_table(
+        conn,
+        st.pgt_id,
+        **{
+            "canonical_query": compiled.analysis.canonical,
+            "effective_mode": "FULL" if plan is None else "DIFFERENTIAL",
+            "reason": reason(compiled, str(values.get("refresh_mode", st.refresh_mode))),
+            "plan": stored_plan(plan, hashed),
+            "key_columns": key,
+            "is_populated": False,
+            "needs_reinit": True,
+            "reinit_reason": "the definition was altered",
+            **values,
+        },
+    )
+    streams.record_dependencies(conn, st.pgt_id, dependencies_of(conn, compiled))
+    return Target(st.qualified_name, columns, key, hashed)
+
+
+def _fit_columns(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:
+    """Give the table the query's columns: what has the same name and type stays."""
+    wanted = {c.name: c.type for c in compiled.analysis.columns}
+    stored = {c.name: c.type for c in describe(conn, f"SELECT * FROM {st.qualified_name}")}
+    steps = [f"DROP COLUMN {identifier(n)}" for n, t in stored.items() if wanted.get(n) != t]
+    for name, type in wanted.items():
+        if stored.get(name) != type:
+            collate = f" COLLATE {type.collation}" if type.collation else ""
+            steps.append(f"ADD COLUMN {identifier(name)} {type.name}{collate}")
+    if steps:
+        conn.execute(f"ALTER TABLE {st.qualified_name} {', '.join(steps)}")  # type: ignore[arg-type]

@@ -1,0 +1,215 @@
+"""Create: analyse, then table, state, capture, catalog and first fill in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.api.arguments import (
+    Schedule,
+    parse_cdc_mode,
+    parse_engine,
+    parse_mode,
+    parse_schedule,
+)
+from headwater.api.reconcile import reconcile
+from headwater.api.refresh import move
+from headwater.api.sources import captured, dependencies_of, upstream
+from headwater.api.transactions import lock_tables, one_snapshot
+from headwater.catalog import epochs, streams
+from headwater.catalog.model import NewStreamTable
+from headwater.catalog.names import qualified_name, split_name
+from headwater.catalog.settings import read_settings
+from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout
+from headwater.postgres.apply import Target
+from headwater.postgres.capture import sync_capture
+from headwater.postgres.compile import Compiled, compile_query
+from headwater.postgres.session import read_pinned
+from headwater.postgres.storage import (
+    choose_hashed,
+    choose_key,
+    create_guard,
+    create_index,
+    create_state,
+    create_table,
+    state_name,
+    stored_plan,
+)
+from headwater.results import Created
+from headwater.sql.analyse import analyse
+
+POSTGRES_REASON = "engine: PostgreSQL, the only one in this version"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of create, checked."""
+
+    name: str
+    query: str
+    schedule: Schedule
+    mode: str
+    engine: str
+    cdc_mode: str | None
+    initialize: bool
+    publish: bool
+
+
+def make_request(conn: Connection[Any], name: str, query: str, options: dict[str, Any]) -> Request:
+    """Check the arguments of create, before anything is done."""
+    if not options["publish"]:
+        raise InvalidArgument(
+            "publish => false needs the Spark engine",
+            "on PostgreSQL the stream table itself is where the result lives",
+            "leave publish out",
+        )
+    return Request(
+        name,
+        query,
+        parse_schedule(options["schedule"], read_settings(conn).min_target_lag_seconds),
+        parse_mode(options["refresh_mode"]),
+        parse_engine(options["engine"]),
+        parse_cdc_mode(options["cdc_mode"]),
+        options["initialize"],
+        options["publish"],
+    )
+
+
+def compile_for(conn: Connection[Any], query: str, mode: str) -> Compiled:
+    """Compile a query; unless the mode is FULL it must be maintainable incrementally."""
+    with conn.transaction(force_rollback=True):
+        compiled = compile_query(conn, query)
+    if mode != "FULL":
+        _ = compiled.incremental
+        return compiled
+    return Compiled(compiled.analysis, None, compiled.refusal)
+
+
+def create_stream_table(conn: Connection[Any], request: Request) -> Created:
+    """Create a stream table; everything appears together or not at all."""
+    reconcile(conn)
+    schema, name = _free_name(conn, request.name)
+    compiled = compile_for(conn, request.query, request.mode)
+    sources = captured(compiled)
+    with one_snapshot(conn):
+        lock_tables(conn, _to_lock(conn, compiled))
+        if analyse(conn, request.query) != compiled.analysis:
+            raise LockTimeout(
+                f"the sources of {request.name} changed while it was created",
+                "their definition is not the one that was analysed",
+                "create it again",
+            )
+        pgt_id, target = _record(conn, request, compiled, (schema, name))
+        for oid, _ in sources:
+            sync_capture(conn, oid)
+        if request.initialize:
+            _fill(conn, pgt_id)
+        create_index(conn, pgt_id, target)
+        create_guard(conn, target.name)
+        conn.execute(f"ANALYZE {target.name}")  # type: ignore[arg-type]
+    return created(conn, pgt_id, compiled)
+
+
+def _free_name(conn: Connection[Any], given: str) -> tuple[str, str]:
+    schema, name = split_name(given)
+    row = conn.execute("SELECT coalesce(%s, current_schema())", (schema,)).fetchone()
+    found = row[0] if row else None
+    if found is None:
+        raise InvalidArgument(
+            f"there is no schema to create {given} in",
+            "search_path names no existing schema",
+            "write the name as schema.table",
+        )
+    shown = qualified_name(found, name)
+    row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", (shown,)).fetchone()
+    if row is not None and row[0]:
+        raise AlreadyExists(
+            f"{shown} exists already",
+            "a stream table needs a name of its own",
+            "choose another name, drop it first, or use create_or_replace",
+        )
+    return found, name
+
+
+def _to_lock(conn: Connection[Any], compiled: Compiled) -> list[str]:
+    """Sources whose writers must wait for the triggers, and stream tables that are read."""
+    names = [name for _, name in captured(compiled)]
+    for relation in compiled.analysis.relations.values():
+        st = streams.find_by_relid(conn, relation.source.oid)
+        if st is not None:
+            names += [table.qualified_name for table in upstream(conn, st)]
+    return names
+
+
+def _record(
+    conn: Connection[Any], request: Request, compiled: Compiled, name: tuple[str, str]
+) -> tuple[int, Target]:
+    """Create the table and its catalog rows."""
+    relid = create_table(conn, *name, compiled.analysis.canonical)
+    columns = compiled.analysis.columns
+    plan = compiled.maintenance
+    key = choose_key(plan) if plan else None
+    hashed = choose_hashed(conn, columns) if key is None else ()
+    row = conn.execute("SELECT oid::int8 FROM pg_roles WHERE rolname = current_user").fetchone()
+    assert row is not None
+    pgt_id = streams.record_stream_table(
+        conn,
+        NewStreamTable(
+            pgt_relid=relid,
+            pgt_name=name[1],
+            pgt_schema=name[0],
+            defining_query=request.query,
+            canonical_query=compiled.analysis.canonical,
+            refresh_mode=request.mode,
+            effective_mode="FULL" if plan is None else "DIFFERENTIAL",
+            owner=row[0],
+            schedule=request.schedule.words,
+            target_lag=request.schedule.lag,
+            engine=request.engine,
+            effective_engine="postgres",
+            reason=reason(compiled, request.mode),
+            cdc_mode=request.cdc_mode,
+            publish=request.publish,
+            plan=stored_plan(plan, hashed),
+            key_columns=key,
+            pinned_settings=read_pinned(conn),
+        ),
+    )
+    streams.record_dependencies(conn, pgt_id, dependencies_of(conn, compiled))
+    state = None
+    if plan is not None and plan.root is not None:
+        state = state_name(pgt_id)
+        create_state(conn, plan, state)
+    return pgt_id, Target(qualified_name(*name), columns, key, hashed, state)
+
+
+def reason(compiled: Compiled, mode: str) -> str:
+    """Say why this engine and this mode."""
+    if mode == "FULL":
+        return f"{POSTGRES_REASON}; mode: FULL was asked for"
+    if mode == "AUTO":
+        return f"{POSTGRES_REASON}; mode: DIFFERENTIAL, every operator has a delta rule"
+    return f"{POSTGRES_REASON}; mode: DIFFERENTIAL was asked for"
+
+
+def _fill(conn: Connection[Any], pgt_id: int) -> None:
+    """Fill the new table, after bringing all that it reads to the same epoch."""
+    settings = read_settings(conn)
+    epoch = epochs.record_epoch(conn)
+    for table in upstream(conn, streams.get_by_id(conn, pgt_id)):
+        move(conn, streams.get_by_id(conn, table.pgt_id), epoch, settings)
+
+
+def created(conn: Connection[Any], pgt_id: int, compiled: Compiled) -> Created:
+    """Return what the user should know of a new stream table."""
+    st = streams.get_by_id(conn, pgt_id)
+    return Created(
+        st.qualified_name,
+        st.key_columns,
+        str(st.effective_mode),
+        str(st.effective_engine),
+        str(st.reason),
+        compiled.warnings,
+    )

@@ -1,0 +1,37 @@
+"""Drop: refused while other stream tables read this one, unless they go too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.api.reconcile import forget, reconcile
+from headwater.api.sources import reads
+from headwater.catalog import streams
+from headwater.catalog.model import StreamTable
+from headwater.errors import DependentsExist
+from headwater.graph import closure, inverted
+
+
+def drop_stream_table(conn: Connection[Any], name: str, *, cascade: bool = False) -> tuple[str, ...]:
+    """Drop a stream table and, with cascade, those that read it; returns their names, last first."""
+    reconcile(conn)
+    st = streams.get_stream_table(conn, name)
+    with conn.transaction():
+        of = {table.pgt_relid: table for table in streams.list_stream_tables(conn)}
+        doomed = [of[relid] for relid in closure(st.pgt_relid, inverted(reads(conn)))]
+        if len(doomed) > 1 and not cascade:
+            raise _dependents(st, doomed)
+        for table in doomed:
+            forget(conn, table)
+    return tuple(table.qualified_name for table in doomed)
+
+
+def _dependents(st: StreamTable, doomed: list[StreamTable]) -> DependentsExist:
+    names = ", ".join(t.qualified_name for t in doomed if t is not st)
+    return DependentsExist(
+        f"{st.qualified_name} cannot be dropped: {names} would lose a source",
+        "other stream tables read it",
+        "drop those first, or drop with cascade => true",
+    )

@@ -1,0 +1,141 @@
+"""Explain: every stage from the query to the statement that a refresh runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.algebra.ops import Aggregate, AntiJoin, Join, Kind, Op, Scan, UnionAll
+from headwater.algebra.pretty import label, pretty
+from headwater.algebra.walk import scans, walk
+from headwater.api.create import compile_for, reason
+from headwater.api.reconcile import reconcile
+from headwater.catalog import epochs, history, streams, tracking
+from headwater.catalog.model import StreamTable
+from headwater.delta.differentiate import differentiate
+from headwater.postgres.apply import DeltaReader, Target, render_differential
+from headwater.postgres.maintenance import Maintenance
+from headwater.postgres.pending import read_changes
+from headwater.postgres.session import pin
+from headwater.postgres.storage import is_incremental, load_plan, state_name
+from headwater.catalog.settings import read_settings
+from headwater.results import Explanation
+
+
+def explain_st(conn: Connection[Any], name: str) -> Explanation:
+    """Explain how a stream table is maintained and what its last refresh cost."""
+    reconcile(conn)
+    st = streams.get_stream_table(conn, name)
+    rows = history.list_history(conn, st.pgt_id, 1)
+    lag = conn.execute(
+        "SELECT current_lag FROM pgtrickle.stream_tables_info WHERE pgt_id = %s", (st.pgt_id,)
+    ).fetchone()
+    sources = tuple(d.source_name for d in streams.list_dependencies(conn, st.pgt_id))
+    plan, target = load_plan(st) if is_incremental(st) else (None, None)
+    sql = _statement(conn, st, plan, target) if plan and target else ""
+    return Explanation(
+        name=st.qualified_name,
+        query=st.defining_query,
+        canonical=str(st.canonical_query),
+        tree=pretty(plan.view) if plan else "",
+        delta=pretty(_delta(plan)) if plan else "",
+        sql=sql,
+        engine=str(st.effective_engine),
+        mode=str(st.effective_mode),
+        reason=str(st.reason),
+        key_columns=st.key_columns,
+        sources=sources,
+        state=target.state if target else None,
+        lag=lag[0] if lag else None,
+        last_refresh=rows[0] if rows else None,
+        operators=operators(plan.view) if plan else (),
+        cost=_costs(conn, st, sql),
+    )
+
+
+def explain_query(conn: Connection[Any], query: str) -> Explanation:
+    """Explain how a query would be maintained, without creating anything."""
+    compiled = compile_for(conn, query, "AUTO")
+    plan = compiled.incremental
+    selects = {s.source.oid: f"SELECT * FROM changes_of({s.source.name})" for s in scans(plan.view)}
+    state = state_name(0) if plan.root else None
+    target = Target("stream_table", plan.columns, plan.key, (), state)
+    oids = frozenset(selects)
+    return Explanation(
+        name=None,
+        query=query,
+        canonical=compiled.analysis.canonical,
+        tree=pretty(plan.view),
+        delta=pretty(_delta(plan)),
+        sql=render_differential(plan, target, oids, DeltaReader(selects)) or "",
+        engine="postgres",
+        mode="DIFFERENTIAL",
+        reason=reason(compiled, "AUTO"),
+        key_columns=plan.key,
+        sources=tuple(sorted({s.source.name for s in scans(plan.view)})),
+        state=state,
+        lag=None,
+        last_refresh=None,
+        operators=operators(plan.view),
+        cost={},
+    )
+
+
+def _delta(plan: Maintenance) -> Op:
+    """The change of what is followed: of the root aggregate's input where there is a state."""
+    return differentiate(plan.root.input if plan.root else plan.view)
+
+
+def _statement(conn: Connection[Any], st: StreamTable, plan: Maintenance, target: Target) -> str:
+    """The statement of a refresh in which every source changed."""
+    relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
+    tracked = tracking.list_tracking(conn, relids)
+    if st.epoch is None:
+        return ""
+    reader = DeltaReader(read_changes(epochs.get_epoch(conn, st.epoch), tracked))
+    oids = frozenset(t.source_relid for t in tracked)
+    return render_differential(plan, target, oids, reader) or ""
+
+
+def _costs(conn: Connection[Any], st: StreamTable, sql: str) -> dict[str, float]:
+    """The planner's estimates of the delta statement and of the whole query."""
+    wanted = {"full": str(st.canonical_query)} | ({"delta": sql} if sql else {})
+    found: dict[str, float] = {}
+    with conn.transaction(force_rollback=True):
+        pin(conn, st, read_settings(conn))
+        for name, statement in wanted.items():
+            row = conn.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchone()  # type: ignore[call-overload]
+            assert row is not None
+            plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
+            found[name] = float(plan[0]["Plan"]["Total Cost"])
+    return found
+
+
+def operators(view: Op) -> tuple[str, ...]:
+    """Say for each operator that is not linear how a change goes through it."""
+    return tuple(f"{label(op)}: {how}" for op in walk(view) if (how := _strategy(op)))
+
+
+def _strategy(op: Op) -> str | None:
+    match op:
+        case Scan():
+            return "changes read from the buffer, once"
+        case Join():
+            return "bilinear: starts from the changes of each side"
+        case AntiJoin():
+            return "keyed by the left row: only rows that a changed right row matches"
+        case UnionAll():
+            return "linear"
+        case Aggregate(calls=calls):
+            return _aggregate_strategy(calls and {c.kind for c in calls} or set())
+    return None
+
+
+def _aggregate_strategy(kinds: set[Kind]) -> str:
+    if Kind.OPAQUE in kinds:
+        return "keyed: touched groups are recomputed"
+    if kinds & {Kind.MIN, Kind.MAX}:
+        return "keyed: sums add; a group is recomputed when its extremum leaves"
+    return "keyed: sums add, no group is recomputed"

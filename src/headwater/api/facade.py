@@ -1,0 +1,197 @@
+"""`headwater.connect()` and the object that it returns: one method per verb, no logic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from headwater.api import alter, create, drop, explain, refresh, verify
+from headwater.api.reconcile import reconcile
+from headwater.catalog import history, install, streams
+from headwater.catalog.model import Refresh
+from headwater.embedded import EmbeddedServer, start
+from headwater.errors import AlreadyExists, ServerUnreachable
+from headwater.results import (
+    UNCHANGED,
+    Created,
+    Edge,
+    Explanation,
+    RefreshResult,
+    Status,
+    Unchanged,
+    Verification,
+)
+
+
+def connect(dsn: str | None = None, *, home: str | Path = "./.headwater") -> Headwater:
+    """Connect to a database, or to an embedded PostgreSQL whose data lives under `home`.
+
+    Installs or upgrades the catalog.
+    """
+    server = start(Path(home)) if dsn is None else None
+    hw = Headwater(dsn if dsn is not None else str(server and server.dsn), server)
+    try:
+        hw.init()
+    except BaseException:
+        hw.close()
+        raise
+    return hw
+
+
+def open_connection(dsn: str) -> Connection[Any]:
+    """Open a connection in which every verb makes its own transactions."""
+    try:
+        return psycopg.connect(dsn, autocommit=True, application_name="headwater")
+    except psycopg.OperationalError as error:
+        raise ServerUnreachable(
+            f"no connection to PostgreSQL: {str(error).strip()}",
+            "the server does not run, or refuses this connection",
+            "check the DSN, that the server runs, and that it lets you in",
+        ) from error
+
+
+class Headwater:
+    """A connection to a database with stream tables."""
+
+    def __init__(self, dsn: str, server: EmbeddedServer | None = None) -> None:
+        self.dsn = dsn
+        self._server = server
+        self._conn = open_connection(dsn)
+
+    def close(self) -> None:
+        """Close the connection and, if this was its last user, the embedded server."""
+        self._conn.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> Headwater:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def init(self) -> list[int]:
+        """Install or upgrade the catalog; return the versions that were applied."""
+        install.check_server(self._conn)
+        return install.install(self._conn)
+
+    def uninstall(self) -> None:
+        """Remove every trace of headwater; stream tables stay as plain tables."""
+        install.uninstall(self._conn)
+
+    def create_stream_table(
+        self,
+        name: str,
+        query: str,
+        schedule: str | None = "1m",
+        refresh_mode: str = "AUTO",
+        initialize: bool = True,
+        engine: str = "auto",
+        cdc_mode: str | None = None,
+        publish: bool = True,
+    ) -> Created:
+        """Create a table that is kept equal to `query`; a schedule of None means DOWNSTREAM."""
+        options = {
+            "schedule": schedule,
+            "refresh_mode": refresh_mode,
+            "initialize": initialize,
+            "engine": engine,
+            "cdc_mode": cdc_mode,
+            "publish": publish,
+        }
+        request = create.make_request(self._conn, name, query, options)
+        return create.create_stream_table(self._conn, request)
+
+    def create_or_replace_stream_table(
+        self,
+        name: str,
+        query: str,
+        schedule: str | None = "1m",
+        refresh_mode: str = "AUTO",
+        initialize: bool = True,
+        engine: str = "auto",
+        cdc_mode: str | None = None,
+        publish: bool = True,
+    ) -> Created:
+        """Create the stream table, or alter the one of that name to this definition."""
+        try:
+            return self.create_stream_table(
+                name, query, schedule, refresh_mode, initialize, engine, cdc_mode, publish
+            )
+        except AlreadyExists:
+            st = streams.find_stream_table(self._conn, name)
+            if st is None:
+                raise
+        self.alter_stream_table(name, schedule, refresh_mode, None, engine, cdc_mode, query)
+        st = streams.get_stream_table(self._conn, name)
+        return Created(
+            st.qualified_name,
+            st.key_columns,
+            str(st.effective_mode),
+            str(st.effective_engine),
+            str(st.reason),
+        )
+
+    def alter_stream_table(
+        self,
+        name: str,
+        schedule: str | None | Unchanged = UNCHANGED,
+        refresh_mode: str | None = None,
+        status: str | None = None,
+        engine: str | None = None,
+        cdc_mode: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """Change a stream table; None leaves a thing as it is, except that a schedule of None
+        means DOWNSTREAM."""
+        changes = alter.Changes(schedule, refresh_mode, status, engine, cdc_mode, query)
+        alter.alter_stream_table(self._conn, name, changes)
+
+    def drop_stream_table(self, name: str, cascade: bool = False) -> tuple[str, ...]:
+        """Drop a stream table; refused while others read it, unless `cascade`. Returns the names."""
+        return drop.drop_stream_table(self._conn, name, cascade=cascade)
+
+    def refresh_stream_table(self, name: str, wait: bool = True) -> RefreshResult:
+        """Bring a stream table and all that it reads to the state of now."""
+        return refresh.refresh_stream_table(self._conn, name, wait=wait)
+
+    def pgt_status(self) -> tuple[Status, ...]:
+        """Return the state of every stream table."""
+        reconcile(self._conn)
+        return self._rows(Status, "SELECT * FROM pgtrickle.pgt_status()")
+
+    def refresh_history(self, pgt_name: str, max_rows: int = 20) -> tuple[Refresh, ...]:
+        """Return the latest refreshes of a stream table, newest first."""
+        st = streams.get_stream_table(self._conn, pgt_name)
+        return history.list_history(self._conn, st.pgt_id, max_rows)
+
+    def st_graph(self) -> tuple[Edge, ...]:
+        """Return what each stream table reads."""
+        reconcile(self._conn)
+        return self._rows(Edge, "SELECT * FROM pgtrickle.st_graph()")
+
+    def explain_st(self, name: str) -> Explanation:
+        """Explain how a stream table is maintained and what its last refresh cost."""
+        return explain.explain_st(self._conn, name)
+
+    def explain_query(self, query: str) -> Explanation:
+        """Explain how a query would be maintained, without creating anything."""
+        return explain.explain_query(self._conn, query)
+
+    def verify(self, name: str) -> Verification:
+        """Prove a stream table equal to its query, or say by how much it differs."""
+        return verify.verify(self._conn, name)
+
+    def _rows(self, kind: type[Any], query: str) -> tuple[Any, ...]:
+        with self._conn.cursor(row_factory=class_row(kind)) as cursor:
+            return tuple(cursor.execute(query))  # type: ignore[call-overload]

@@ -1,0 +1,103 @@
+"""Noticing what was done behind our back: tables dropped or renamed, sources changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.api.sources import FINGERPRINT
+from headwater.catalog import streams, tracking
+from headwater.catalog.model import StreamTable
+from headwater.errors import SourceDropped
+from headwater.postgres.capture import EVENTS, list_leaves, sync_capture, trigger_name
+from headwater.postgres.storage import drop_storage
+
+_STRAYS = """
+SELECT st.pgt_id, c.oid IS NULL, n.nspname, c.relname FROM pgtrickle.pgt_stream_tables st
+  LEFT JOIN pg_class c ON c.oid = st.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid IS NULL OR c.relname <> st.pgt_name OR n.nspname <> st.pgt_schema
+"""
+
+
+def reconcile(conn: Connection[Any]) -> tuple[str, ...]:
+    """Follow stream tables that were renamed, and clean up after those that were dropped.
+
+    Returns the names of those that are gone.
+    """
+    strays = conn.execute(_STRAYS).fetchall()  # type: ignore[arg-type]
+    gone = []
+    for pgt_id, is_gone, schema, name in strays:
+        with conn.transaction():
+            st = streams.get_by_id(conn, pgt_id)
+            if is_gone:
+                forget(conn, st)
+                gone.append(st.qualified_name)
+            else:
+                streams.update_stream_table(conn, pgt_id, pgt_schema=schema, pgt_name=name)
+    return tuple(gone)
+
+
+def forget(conn: Connection[Any], st: StreamTable) -> None:
+    """Remove a stream table, its state, its catalog rows and captures that nobody else needs."""
+    sources = streams.list_dependencies(conn, st.pgt_id)
+    drop_storage(conn, st)
+    streams.drop_stream_table_rows(conn, st.pgt_id)
+    for source in sources:
+        if tracking.find_tracking(conn, source.source_relid) is not None:
+            sync_capture(conn, source.source_relid)
+
+
+def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
+    """Find out whether the sources still are what the plan was made for.
+
+    A dropped source is an error; a changed one is compiled again; broken capture is put back. In
+    the last two cases the next refresh rebuilds the table.
+    """
+    drifted = _drifted(conn, st)
+    if drifted:
+        from headwater.api.alter import recompile
+
+        recompile(conn, st, f"{', '.join(drifted)} was altered")
+    elif st.effective_mode != "FULL":
+        _repair_capture(conn, st)
+
+
+def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
+    made = FINGERPRINT.format(relid="d.source_relid", columns="d.columns_used")
+    rows = conn.execute(  # type: ignore[call-overload]
+        f"SELECT d.source_name, c.oid IS NULL, d.fingerprint IS DISTINCT FROM {made}"
+        " FROM pgtrickle.pgt_dependencies d LEFT JOIN pg_class c ON c.oid = d.source_relid"
+        " WHERE d.pgt_id = %s ORDER BY 1",
+        (st.pgt_id,),
+    ).fetchall()
+    gone = [name for name, is_gone, _ in rows if is_gone]
+    if gone:
+        fault = SourceDropped(
+            f"{st.qualified_name} reads {', '.join(gone)}, which no longer exists",
+            "it was dropped",
+            "restore it and alter the stream table to its query, or drop the stream table",
+        )
+        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+        raise fault
+    return [name for name, _, changed in rows if changed]
+
+
+def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
+    relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
+    for source in tracking.list_tracking(conn, relids):
+        carriers = (source.source_relid, *list_leaves(conn, source.source_relid))
+        names = [trigger_name(source.source_relid, event) for event in EVENTS]
+        row = conn.execute(
+            "SELECT count(*) FROM pg_trigger WHERE tgrelid = ANY(%s::int8[]::oid[])"
+            " AND tgname = ANY(%s) AND tgenabled IN ('O', 'A')",
+            (list(carriers), names),
+        ).fetchone()
+        if row is not None and row[0] == len(carriers) * len(names):
+            continue
+        with conn.transaction():
+            conn.execute(f"LOCK TABLE {source.source_name} IN SHARE ROW EXCLUSIVE MODE")  # type: ignore[arg-type]
+            sync_capture(conn, source.source_relid)
+            why = f"triggers on {source.source_name} or its partitions were missing or disabled"
+            for pgt_id in source.tracked_by_pgt_ids:
+                streams.update_stream_table(conn, pgt_id, needs_reinit=True, reinit_reason=why)

@@ -1,0 +1,75 @@
+"""What a stream table reads, recorded so that a later change of it is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.catalog import streams
+from headwater.catalog.model import Dependency, StreamTable
+from headwater.graph import closure
+from headwater.postgres.compile import Compiled, columns_used
+
+# What maintenance relies on in a source: the columns used, what is unique, a view's own definition.
+FINGERPRINT = """
+jsonb_build_object(
+    'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
+                       a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull))
+                  FROM pg_attribute a
+                 WHERE a.attrelid = {relid} AND a.attname = ANY({columns}) AND NOT a.attisdropped),
+    'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid) FROM pg_index i
+                WHERE i.indrelid = {relid} AND i.indisunique AND i.indisvalid),
+    'rule', (SELECT max(r.xmin::text) FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
+              WHERE r.ev_class = {relid} AND v.relkind = 'v'))
+"""
+
+_KINDS = {"r": "TABLE", "p": "TABLE", "v": "VIEW", "m": "MATERIALIZED_VIEW", "f": "FOREIGN_TABLE"}
+
+
+def dependencies_of(conn: Connection[Any], compiled: Compiled) -> tuple[Dependency, ...]:
+    """Return everything that a compiled query reads, views on the way included."""
+    used = columns_used(compiled.maintenance.view) if compiled.maintenance else {}
+    found = []
+    for relation in compiled.analysis.relations.values():
+        oid = relation.source.oid
+        columns = used.get(oid, ())
+        is_stream_table = streams.find_by_relid(conn, oid) is not None
+        kind = "STREAM_TABLE" if is_stream_table else _KINDS[relation.kind]
+        mark = _fingerprint(conn, oid, columns)
+        found.append(Dependency(0, oid, kind, relation.source.name, columns, mark))
+    return tuple(found)
+
+
+def _fingerprint(conn: Connection[Any], oid: int, columns: Iterable[str]) -> Any:
+    made = FINGERPRINT.format(relid="%(oid)s::oid", columns="%(columns)s::text[]")
+    arguments = {"oid": oid, "columns": list(columns)}
+    row = conn.execute(f"SELECT {made}", arguments).fetchone()  # type: ignore[arg-type]
+    return row[0] if row else None
+
+
+def captured(compiled: Compiled) -> tuple[tuple[int, str], ...]:
+    """Return oid and name of the relations whose changes an incremental table follows."""
+    if compiled.maintenance is None:
+        return ()
+    used = columns_used(compiled.maintenance.view)
+    sources = {r.source.oid: r.source.name for r in compiled.analysis.relations.values()}
+    return tuple((oid, sources[oid]) for oid in sorted(used))
+
+
+def reads(conn: Connection[Any]) -> dict[int, list[int]]:
+    """Return for each stream table, by oid, the stream tables that it reads."""
+    tables = {st.pgt_id: st.pgt_relid for st in streams.list_stream_tables(conn)}
+    relids = set(tables.values())
+    found: dict[int, list[int]] = {relid: [] for relid in tables.values()}
+    for dependency in streams.list_all_dependencies(conn):
+        if dependency.source_relid in relids:
+            found[tables[dependency.pgt_id]].append(dependency.source_relid)
+    return found
+
+
+def upstream(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
+    """Return the stream table and all that it reads, upstream first."""
+    of = {table.pgt_relid: table for table in streams.list_stream_tables(conn)}
+    return tuple(of[relid] for relid in closure(st.pgt_relid, reads(conn)))

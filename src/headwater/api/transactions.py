@@ -1,0 +1,47 @@
+"""Transactions and locks of the verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import Connection, IsolationLevel
+
+from headwater.errors import LockTimeout
+
+
+@contextmanager
+def one_snapshot(conn: Connection[Any]) -> Iterator[None]:
+    """Run the block in a REPEATABLE READ transaction.
+
+    Its snapshot is taken by the first statement that needs one; LOCK TABLE does not.
+    """
+    conn.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with conn.transaction():
+            yield
+    finally:
+        conn.isolation_level = None
+
+
+def lock_tables(conn: Connection[Any], names: Iterable[str], *, wait: bool = True) -> None:
+    """Lock tables against writers and other refreshes, not against readers.
+
+    All in one order, so that two refreshes cannot wait for each other; before the snapshot, so
+    that everything committed by those we waited for is in it.
+    """
+    listed = ", ".join(sorted(set(names)))
+    if not listed:
+        return
+    try:
+        conn.execute(  # type: ignore[call-overload]
+            f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}"
+        )
+    except psycopg.errors.LockNotAvailable as error:
+        raise LockTimeout(
+            f"{listed} is being refreshed or written by someone else",
+            "the call was asked not to wait",
+            "call again later, or wait for it",
+        ) from error

@@ -1,0 +1,192 @@
+"""A change to the statement that writes it into the stream table.
+
+Everything happens in one statement: the change is computed, the rows that go are looked up once,
+then updated or deleted by their place, and new rows are inserted. Where the result has a key, a row
+whose key stays is updated; where it is a true bag, exactly as many copies go as the weight says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.algebra.ops import Consolidate, Empty, Scan
+from headwater.algebra.schema import Schema
+from headwater.delta.differentiate import differentiate
+from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
+from headwater.postgres.quote import WEIGHT, identifier, image, joined, listed, restored, same
+from headwater.postgres.render import Renderer
+from headwater.postgres.state import render_state_change, state_writes
+
+COUNTS = ("inserted", "updated", "deleted", "expected", "found", "damaged", "delta_rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The stored stream table: its name, columns, and the key or hash that its index is on."""
+
+    name: str
+    columns: Schema
+    key: tuple[str, ...] | None
+    hashed: tuple[str, ...] = ()
+    state: str | None = None
+
+    @property
+    def key_columns(self) -> Schema:
+        """The columns of the key."""
+        return tuple(c for c in self.columns if c.name in (self.key or ()))
+
+
+class DeltaReader:
+    """Where the changes of each source are read.
+
+    Each source is read once, however often it is scanned.
+    """
+
+    def __init__(self, selects: dict[int, str]) -> None:
+        self._selects = selects
+        self._names: dict[int, str] = {}
+        self.renderer = Renderer(self.read)
+
+    def read(self, scan: Scan) -> str:
+        """Return the relation with the changes of a scan's source."""
+        oid = scan.source.oid
+        if oid not in self._names:
+            self._names[oid] = self.renderer.add(f"changes_{oid}", self._selects[oid])
+        return self._names[oid]
+
+    def put(self, oid: int, name: str) -> None:
+        """Read the changes of a source from a relation of this statement."""
+        self._names[oid] = name
+
+    def counted(self) -> str:
+        """Return the number of change rows read, as SQL."""
+        names = [name for oid, name in self._names.items() if oid != STATE_OID]
+        return " + ".join(f"(SELECT count(*) FROM {name})" for name in names) or "0"
+
+
+def render_differential(
+    plan: Maintenance, target: Target, changed: frozenset[int], reader: DeltaReader
+) -> str | None:
+    """Return the statement that moves the stream table by its sources' changes; None if none can.
+
+    The statement returns one row of counts, in the order of `COUNTS`.
+    """
+    renderer, writes, damaged = reader.renderer, {}, "0"
+    if plan.root is not None and target.state is not None:
+        change = differentiate(plan.root.input, changed)
+        if isinstance(change, Empty):
+            return None
+        state = render_state_change(renderer, plan.root, change, target.state)
+        reader.put(STATE_OID, state.change)
+        writes = state_writes(plan.root, target.state, state.new_groups)
+        count = identifier(plan.root.count.name)
+        damaged = f"(SELECT count(*) FROM {state.new_groups} WHERE {count} < 0)"
+        change = differentiate(over_state(plan.view, plan.root, target.state))
+    else:
+        change = differentiate(plan.view, changed)
+        if isinstance(change, Empty):
+            return None
+    table = renderer.add("change", renderer.render(Consolidate(change)).sql)
+    writes |= apply_change(renderer, target, table)
+    return _assembled(renderer, writes, damaged, reader.counted())
+
+
+def render_difference(target: Target, query: str) -> str:
+    """Return the statement that turns the stored rows into those of `query`."""
+    renderer = Renderer()
+    columns = [identifier(c.name) for c in target.columns]
+    outputs = [f"{restored(identifier(c.name), c)} AS {identifier(c.name)}" for c in target.columns]
+    both = (
+        f"SELECT {listed([*columns, f'1 AS {WEIGHT}'])} FROM ({query}) AS q\nUNION ALL\n"
+        f"SELECT {listed([*columns, '-1'])} FROM {target.name}"
+    )
+    images = listed(image(identifier(c.name), c) for c in target.columns)
+    table = renderer.add(
+        "change",
+        f"SELECT {listed([*outputs, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} FROM ({both}) AS q"
+        f"{f' GROUP BY {images}' if images else ''} HAVING sum({WEIGHT}) <> 0",
+    )
+    return _assembled(renderer, apply_change(renderer, target, table), "0", "0")
+
+
+def apply_change(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
+    """Return the common tables that apply a consolidated change, the last ones by writing."""
+    return (_apply_bag if target.key is None else _apply_keyed)(renderer, target, change)
+
+
+def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
+    """Pair what goes with what comes by key: both together are an update."""
+    columns = [identifier(c.name) for c in target.columns]
+    keys = target.key_columns
+    going = [f"going {k.name}" for k in keys]
+    pairs = [(f"g.{identifier(k.name)}", f"c.{identifier(k.name)}", k) for k in keys]
+    on = " AND ".join(same(a, b, k) for a, b, k in pairs) or "TRUE"
+    outputs = [
+        *(f"g.{identifier(k.name)} AS {identifier(g)}" for k, g in zip(keys, going, strict=True)),
+        *(f"c.{c}" for c in columns),
+        f"g.{WEIGHT} IS NOT NULL AS __goes",
+        f"c.{WEIGHT} IS NOT NULL AS __comes",
+    ]
+    paired = renderer.add(
+        "paired",
+        f"SELECT {listed(outputs)}\nFROM (SELECT * FROM {change} WHERE {WEIGHT} < 0) AS g"
+        f"\nFULL JOIN (SELECT * FROM {change} WHERE {WEIGHT} > 0) AS c ON {on}",
+    )
+    select = f"SELECT t.ctid AS __row, p.* FROM (SELECT * FROM {paired} WHERE __goes) AS p JOIN {target.name} AS t ON "
+    stored = [
+        (f"p.{identifier(g)}", f"t.{identifier(k.name)}", k) for k, g in zip(keys, going, strict=True)
+    ]
+    located = renderer.add("located", joined(select, stored))
+    sets, names = listed(f"{c} = l.{c}" for c in columns), listed(columns)
+    return {
+        "expected": f"SELECT FROM {paired} WHERE __goes",
+        "found": f"SELECT FROM {located}",
+        "updated": f"UPDATE {target.name} AS t SET {sets} FROM {located} AS l"
+        " WHERE t.ctid = l.__row AND l.__comes RETURNING 1",
+        "deleted": f"DELETE FROM {target.name} AS t USING {located} AS l"
+        " WHERE t.ctid = l.__row AND NOT l.__comes RETURNING 1",
+        "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {paired}"
+        " WHERE NOT __goes RETURNING 1",
+    }
+
+
+def hash_of(alias: str, hashed: tuple[str, ...]) -> str:
+    """Return the hash of a row's hashable columns: what the index of a bag is on."""
+    values = listed(f"{alias}{identifier(name)}" for name in hashed)
+    return f"hash_record_extended(ROW({values}), 0)"
+
+
+def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
+    """Delete as many copies of a row as its weight says; the index is on a hash of the row."""
+    columns = [identifier(c.name) for c in target.columns]
+    going = renderer.add(
+        "going", f"SELECT row_number() OVER () AS __id, * FROM {change} WHERE {WEIGHT} < 0"
+    )
+    tests = [f"{hash_of('t.', target.hashed)} = {hash_of('g.', target.hashed)}"] if target.hashed else []
+    for column in target.columns:
+        name = identifier(column.name)
+        a, b = image(f"t.{name}", column), image(f"g.{name}", column)
+        tests.append(f"{a} IS NOT DISTINCT FROM {b}" if column.nullable else f"{a} = {b}")
+    located = renderer.add(
+        "located",
+        f"SELECT __row FROM (SELECT t.ctid AS __row, -g.{WEIGHT} AS copies,"
+        f" row_number() OVER (PARTITION BY g.__id) AS copy FROM {going} AS g"
+        f" JOIN {target.name} AS t ON {' AND '.join(tests) or 'TRUE'}) AS q WHERE copy <= copies",
+    )
+    names = listed(columns)
+    return {
+        "expected": f"SELECT FROM {going} AS g CROSS JOIN LATERAL generate_series(1, -g.{WEIGHT})",
+        "found": f"SELECT FROM {located}",
+        "updated": "SELECT WHERE FALSE",
+        "deleted": f"DELETE FROM {target.name} AS t USING {located} AS l"
+        " WHERE t.ctid = l.__row RETURNING 1",
+        "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {change} AS c"
+        f" CROSS JOIN LATERAL generate_series(1, c.{WEIGHT}) AS copies RETURNING 1",
+    }
+
+
+def _assembled(renderer: Renderer, writes: dict[str, str], damaged: str, delta_rows: str) -> str:
+    for name, statement in writes.items():
+        renderer.add(name, statement)
+    counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in COUNTS[:5]]
+    return f"{renderer.with_clause()}SELECT {listed([*counts, damaged, delta_rows])}"

@@ -1,0 +1,261 @@
+"""Capture: statement triggers that write the changes of a source into its buffer.
+
+One buffer per source, `pgtrickle_changes.changes_<oid>(__xid, __weight, <columns used>)`. Each
+statement adds its rows with one INSERT … SELECT from the transition tables; an UPDATE adds the old
+rows with weight −1 and the new ones with +1, and rows whose used columns stay cancel out in one
+hashed GROUP BY. Nothing else is written: no sequence, no index, no notification.
+
+The functions run as their owner with a pinned search_path, so a writer needs no rights here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.algebra.schema import Column
+from headwater.catalog.model import Tracking
+from headwater.catalog.tracking import drop_tracking, find_tracking, upsert_tracking
+from headwater.postgres.quote import identifier, image, listed, restored
+from headwater.sql.type_catalog import TypeCatalog
+
+EVENTS = ("insert", "update", "delete", "truncate")
+SCHEMA = "pgtrickle_changes"
+_XID = "pg_catalog.pg_current_xact_id()"
+
+
+def buffer_name(relid: int) -> str:
+    """Return the qualified name of a source's buffer."""
+    return f"{SCHEMA}.changes_{relid}"
+
+
+def trigger_name(relid: int, event: str) -> str:
+    """Return the name of the trigger for an event; it stands on the source and all its leaves."""
+    return f"pg_trickle_cdc_{relid}_{event}"
+
+
+def function_name(relid: int, event: str) -> str:
+    """Return the qualified name of the capture function for an event."""
+    return f"{SCHEMA}.capture_{relid}_{event}"
+
+
+def sync_capture(conn: Connection[Any], relid: int) -> None:
+    """Make the capture of a source fit the stream tables that read it now.
+
+    Creates it at first use, grows and shrinks its columns, and removes it at last use. The caller
+    holds SHARE ROW EXCLUSIVE on the source, so no writer is between two versions of a trigger.
+    """
+    consumers, wanted = _demand(conn, relid)
+    known = find_tracking(conn, relid)
+    if not consumers or not _shown(conn, relid):
+        _remove(conn, relid)
+        return
+    columns = _columns(conn, relid, wanted)
+    _sync_buffer(conn, relid, columns, known)
+    for event in EVENTS:
+        conn.execute(function_sql(relid, event, columns))  # type: ignore[arg-type]
+    leaves = list_leaves(conn, relid)
+    for carrier in (relid, *leaves):
+        _sync_triggers(conn, relid, carrier)
+    upsert_tracking(conn, _tracking(conn, relid, columns, consumers, leaves))
+    _grant(conn, relid, consumers)
+
+
+def _demand(conn: Connection[Any], relid: int) -> tuple[list[int], list[str]]:
+    """Which stream tables follow the changes of a source, and which columns they use."""
+    rows = conn.execute(
+        "SELECT st.pgt_id, d.columns_used FROM pgtrickle.pgt_dependencies d"
+        " JOIN pgtrickle.pgt_stream_tables st USING (pgt_id)"
+        " WHERE d.source_relid = %s AND d.source_type IN ('TABLE', 'STREAM_TABLE')"
+        " AND st.effective_mode <> 'FULL' ORDER BY 1",
+        (relid,),
+    ).fetchall()
+    return [row[0] for row in rows], sorted({name for _, used in rows for name in used})
+
+
+def _columns(conn: Connection[Any], relid: int, wanted: Sequence[str]) -> list[Column]:
+    """Return the wanted columns in table order, with their exact types."""
+    types = TypeCatalog(conn)
+    with conn.transaction():
+        conn.execute("SET LOCAL search_path = ''")
+        rows = conn.execute(
+            "SELECT attname, atttypid::int8, atttypmod, attcollation::int8 FROM pg_attribute"
+            " WHERE attrelid = %s AND attnum > 0 AND attname = ANY(%s) AND NOT attisdropped"
+            " ORDER BY attnum",
+            (relid, list(wanted)),
+        ).fetchall()
+        return [Column(name, types.get(*how)) for name, *how in rows]
+
+
+def _sync_buffer(
+    conn: Connection[Any], relid: int, columns: Sequence[Column], known: Tracking | None
+) -> None:
+    buffer = buffer_name(relid)
+    definition = {c.name: _definition(c) for c in columns}
+    if known is None:
+        parts = listed(["__xid xid8 NOT NULL", "__weight int NOT NULL", *definition.values()])
+        conn.execute(f"CREATE TABLE {buffer} ({parts})")  # type: ignore[arg-type]
+        return
+    steps = [f"DROP COLUMN {identifier(n)}" for n in known.columns if n not in definition]
+    steps += [f"ADD COLUMN {d}" for n, d in definition.items() if n not in known.columns]
+    if steps:
+        conn.execute(f"ALTER TABLE {buffer} {listed(steps)}")  # type: ignore[arg-type]
+
+
+def _definition(column: Column) -> str:
+    collate = f" COLLATE {column.type.collation}" if column.type.collation else ""
+    return f"{identifier(column.name)} {column.type.name}{collate}"
+
+
+def function_sql(relid: int, event: str, columns: Sequence[Column]) -> str:
+    """Return the statement that makes the capture function of one event."""
+    body = {"insert": _insert, "update": _update, "delete": _delete, "truncate": _truncate}[event]
+    return (
+        f"CREATE OR REPLACE FUNCTION {function_name(relid, event)}() RETURNS trigger"
+        " LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
+        f" AS $capture$BEGIN\n{body(relid, columns)};\nRETURN NULL;\nEND$capture$"
+    )
+
+
+def _into(relid: int, columns: Sequence[Column]) -> str:
+    names = [identifier(c.name) for c in columns]
+    return f"INSERT INTO {buffer_name(relid)} ({listed(['__xid', '__weight', *names])})"
+
+
+def _insert(relid: int, columns: Sequence[Column]) -> str:
+    values = listed([_XID, "1", *(identifier(c.name) for c in columns)])
+    return f"{_into(relid, columns)}\nSELECT {values} FROM new_rows"
+
+
+def _delete(relid: int, columns: Sequence[Column]) -> str:
+    values = listed([_XID, "-1", *(identifier(c.name) for c in columns)])
+    return f"{_into(relid, columns)}\nSELECT {values} FROM old_rows"
+
+
+def _update(relid: int, columns: Sequence[Column]) -> str:
+    """Cancel equal images; without any used column an UPDATE changes nothing."""
+    if not columns:
+        return "NULL"
+    names = [identifier(c.name) for c in columns]
+    images = listed(image(n, c) for n, c in zip(names, columns, strict=True))
+    values = listed([_XID, "sum(__w)", *(restored(n, c) for n, c in zip(names, columns, strict=True))])
+    both = (
+        f"SELECT -1 AS __w, {listed(names)} FROM old_rows"
+        f"\nUNION ALL SELECT 1, {listed(names)} FROM new_rows"
+    )
+    return (
+        f"{_into(relid, columns)}\nSELECT {values} FROM ({both}) AS changes"
+        f"\nGROUP BY {images} HAVING sum(__w) <> 0"
+    )
+
+
+def _truncate(relid: int, columns: Sequence[Column]) -> str:
+    """Write the rows of the table that is truncated, without its children, negatively.
+
+    Under an older snapshot (REPEATABLE READ, SERIALIZABLE) TRUNCATE removes rows that the
+    transaction cannot see: a row of weight 0 then asks for a rebuild.
+    """
+    names = [identifier(c.name) for c in columns]
+    copy = (
+        f"{_into(relid, columns)}\nSELECT {listed([_XID, '-1', *names])} FROM ONLY %s"
+    ).replace("'", "''")
+    return (
+        "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
+        f"EXECUTE format('{_escaped(copy)}', TG_RELID::regclass);\n"
+        "ELSE\n"
+        f"INSERT INTO {buffer_name(relid)} (__xid, __weight) VALUES ({_XID}, 0);\n"
+        "END IF"
+    )
+
+
+def _escaped(statement: str) -> str:
+    """Double the % signs of names; only the last placeholder is format's own."""
+    head, mark, tail = statement.rpartition("%s")
+    return head.replace("%", "%%") + mark + tail
+
+
+def list_leaves(conn: Connection[Any], relid: int) -> tuple[int, ...]:
+    """Return the partitions and children below a table, at any depth: statements may name them."""
+    rows = conn.execute(
+        "WITH RECURSIVE tree AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = %s"
+        " UNION SELECT i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.inhrelid)"
+        " SELECT inhrelid::int8 FROM tree ORDER BY 1",
+        (relid,),
+    ).fetchall()
+    return tuple(row[0] for row in rows)
+
+
+_TRANSITIONS = {
+    "insert": "AFTER INSERT ON {} REFERENCING NEW TABLE AS new_rows",
+    "update": "AFTER UPDATE ON {} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
+    "delete": "AFTER DELETE ON {} REFERENCING OLD TABLE AS old_rows",
+    "truncate": "BEFORE TRUNCATE ON {}",
+}
+
+
+def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
+    shown = _shown(conn, carrier)
+    for event in EVENTS:
+        when = _TRANSITIONS[event].format(shown)
+        conn.execute(  # type: ignore[call-overload]
+            f"CREATE OR REPLACE TRIGGER {trigger_name(relid, event)} {when}"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {function_name(relid, event)}()"
+        )
+
+
+def _shown(conn: Connection[Any], relid: int) -> str:
+    row = conn.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
+        (relid,),
+    ).fetchone()
+    return row[0] if row else ""
+
+
+def _tracking(
+    conn: Connection[Any],
+    relid: int,
+    columns: Sequence[Column],
+    consumers: Sequence[int],
+    leaves: tuple[int, ...],
+) -> Tracking:
+    row = conn.execute(
+        "SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
+        (relid,),
+    ).fetchone()
+    known = find_tracking(conn, relid)
+    made = Tracking(
+        source_relid=relid,
+        source_name=_shown(conn, relid),
+        trigger_name=f"pg_trickle_cdc_{relid}",
+        function_name=f"{SCHEMA}.capture_{relid}",
+        buffer_name=buffer_name(relid),
+        columns=tuple(c.name for c in columns),
+        all_columns=row is not None and len(columns) == row[0],
+        tracked_by_pgt_ids=tuple(consumers),
+        leaves=leaves,
+    )
+    return replace(made, last_consumed_epoch=known.last_consumed_epoch) if known else made
+
+
+def _grant(conn: Connection[Any], relid: int, consumers: Sequence[int]) -> None:
+    """Let the owners of the stream tables, who maintenance runs as, read the buffer."""
+    rows = conn.execute(
+        "SELECT DISTINCT quote_ident(r.rolname) FROM pgtrickle.pgt_stream_tables st"
+        " JOIN pg_roles r ON r.oid = st.owner WHERE st.pgt_id = ANY(%s) AND r.rolname <> current_user",
+        (list(consumers),),
+    ).fetchall()
+    for (role,) in rows:
+        conn.execute(f"GRANT USAGE ON SCHEMA {SCHEMA}, pgtrickle_state TO {role}")  # type: ignore[arg-type]
+        conn.execute(f"GRANT SELECT ON {buffer_name(relid)} TO {role}")  # type: ignore[arg-type]
+
+
+def _remove(conn: Connection[Any], relid: int) -> None:
+    """Drop functions (and with them the triggers, wherever they stand) and the buffer."""
+    for event in EVENTS:
+        conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid, event)}() CASCADE")  # type: ignore[arg-type]
+    conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")  # type: ignore[arg-type]
+    drop_tracking(conn, relid)

@@ -1,0 +1,87 @@
+"""A query to all that is needed to maintain it: what the server says, the tree, the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.algebra.ops import Op
+from headwater.algebra.prune import prune
+from headwater.algebra.walk import scans
+from headwater.delta.differentiate import differentiate
+from headwater.errors import UnsupportedQuery, bug
+from headwater.postgres.describe import describe_exprs
+from headwater.postgres.maintenance import Maintenance, plan_maintenance
+from headwater.sql.analyse import analyse
+from headwater.sql.functions import check_functions
+from headwater.sql.lower import lower
+from headwater.sql.relations import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """An analysed query and, if it can be maintained incrementally, how; else why not."""
+
+    analysis: Analysis
+    maintenance: Maintenance | None
+    refusal: UnsupportedQuery | None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is no error but may surprise."""
+        return _warnings(self.analysis)
+
+    @property
+    def incremental(self) -> Maintenance:
+        """How to maintain it; raises what makes that impossible."""
+        if self.maintenance is None:
+            raise self.refusal or bug("neither a plan nor a refusal", "compile lost both")
+        return self.maintenance
+
+
+def compile_query(conn: Connection[Any], query: str) -> Compiled:
+    """Analyse a query and plan its maintenance; errors of the server pass unchanged.
+
+    Needs an open transaction, of which nothing remains.
+    """
+    analysis = analyse(conn, query)
+    try:
+        check_functions(analysis)
+        view = prune(lower(analysis, partial(describe_exprs, conn)))
+        _check_sources(analysis, view)
+        differentiate(view)
+    except UnsupportedQuery as refusal:
+        return Compiled(analysis, None, refusal)
+    return Compiled(analysis, plan_maintenance(view), None)
+
+
+def _check_sources(analysis: Analysis, view: Op) -> None:
+    """What the tree scans must be what the server says that the query depends on."""
+    scanned = {scan.source.oid for scan in scans(view)}
+    named = {r.source.oid for r in analysis.relations.values() if r.query is None}
+    if not scanned <= named:
+        raise bug("the tree reads relations that the query does not", f"{scanned - named}")
+
+
+def columns_used(view: Op) -> dict[int, tuple[str, ...]]:
+    """Return the columns of each source that the tree reads."""
+    used: dict[int, set[str]] = {}
+    for scan in scans(view):
+        used.setdefault(scan.source.oid, set()).update(scan.attributes)
+    return {oid: tuple(sorted(names)) for oid, names in used.items()}
+
+
+_UNORDERED = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "xmlagg", "json_object_agg"}
+
+
+def _warnings(analysis: Analysis) -> tuple[str, ...]:
+    found = sorted(name for schema, name in analysis.aggregates if name in _UNORDERED)
+    if not found or "ORDER BY" in analysis.canonical:
+        return ()
+    return (
+        f"{', '.join(found)} without ORDER BY: the order inside is whatever the rows come in,"
+        " and may differ from that of the query run by hand",
+    )

@@ -1,0 +1,201 @@
+"""The change of a root aggregate's state, as common tables of one statement.
+
+    delta_groups   the change per group: sums of weighted values, extrema that came and went
+    old_groups     the stored state of those groups
+    stale_groups   groups whose extremum may have left, or with an opaque aggregate
+    fresh_groups   those, recomputed from the sources
+    new_groups     the new state: old + delta, or fresh
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.algebra.ops import After, Aggregate, Call, Kind, Op, Scan, Source, schema
+from headwater.algebra.schema import Column, Schema, names
+from headwater.delta.pushdown import push_keys
+from headwater.postgres.maintenance import is_additive, is_opaque
+from headwater.postgres.quote import WEIGHT, identifier, image, joined, listed, same
+from headwater.postgres.render import Renderer, aggregated
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """Names of the common tables that hold the change of the state."""
+
+    new_groups: str
+    change: str  # signed: old groups −1, new groups +1
+
+
+def render_state_change(renderer: Renderer, root: Aggregate, change: Op, state: str) -> StateChange:
+    """Add the common tables that compute the new state; `change` is Δ of the root's input."""
+    deltas = renderer.add("delta_groups", _delta_groups(renderer, root, change))
+    olds = renderer.add("old_groups", _old_groups(root, deltas, state))
+    touched = renderer.add("touched_groups", _touched_groups(root, deltas, olds))
+    fresh = None
+    if not is_additive(root):
+        fresh = renderer.add("fresh_groups", _fresh_groups(renderer, root, touched))
+    new_groups = renderer.add("new_groups", _new_groups(root, touched, fresh))
+    return StateChange(new_groups, renderer.add("state_change", _state_change(root, new_groups)))
+
+
+def keys_of(root: Aggregate) -> Schema:
+    """Return the key columns of the state."""
+    of = {c.name: c for c in schema(root.input)}
+    return tuple(of[key] for key in root.keys)
+
+
+def _values(root: Aggregate) -> tuple[str, ...]:
+    return (root.count.name, *(c.column.name for c in root.calls))
+
+
+def _old(name: str) -> str:
+    return identifier(f"old {name}")
+
+
+def _gone(call: Call) -> str:
+    return identifier(f"gone {call.column.name}")
+
+
+def _extrema(root: Aggregate) -> tuple[Call, ...]:
+    return tuple(c for c in root.calls if c.kind in (Kind.MIN, Kind.MAX))
+
+
+def _delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
+    made = renderer.render(change)
+    of = {c.name: c for c in schema(root.input)}
+    keys = [identifier(key) for key in root.keys]
+    outputs = ["row_number() OVER () AS __id", *keys]
+    outputs.append(f"coalesce(sum({WEIGHT}), 0)::bigint AS {identifier(root.count.name)}")
+    for call in root.calls:
+        name = identifier(call.column.name)
+        if call.kind is Kind.SUM:
+            outputs.append(f"{aggregated(call, of, signed=True)} AS {name}")
+        elif call.kind is not Kind.OPAQUE:
+            value = aggregated(call, of, signed=False)
+            outputs.append(f"{value} FILTER (WHERE {WEIGHT} > 0) AS {name}")
+            outputs.append(f"{value} FILTER (WHERE {WEIGHT} < 0) AS {_gone(call)}")
+    group = f" GROUP BY {listed(keys)}" if keys else ""
+    return f"SELECT {listed(outputs)} FROM ({made.sql}) AS q{group}"
+
+
+def _old_groups(root: Aggregate, deltas: str, state: str) -> str:
+    """Look the touched groups up; keys with a NULL take a second, null-safe join."""
+    columns = [identifier(n) for n in (*root.keys, *_values(root))]
+    outputs = listed(["d.__id", "s.ctid AS __row", *(f"s.{c}" for c in columns)])
+    select = f"SELECT {outputs} FROM {deltas} AS d JOIN {state} AS s ON "
+    return joined(select, _sides(root, "d", "s"))
+
+
+def _sides(root: Aggregate, left: str, right: str) -> list[tuple[str, str, Column]]:
+    """Both sides of each key comparison between two aliases."""
+    named = ((identifier(key.name), key) for key in keys_of(root))
+    return [(f"{left}.{name}", f"{right}.{name}", key) for name, key in named]
+
+
+def _touched_groups(root: Aggregate, deltas: str, olds: str) -> str:
+    keys = [identifier(k) for k in root.keys]
+    outputs = ["d.__id", "o.__row", *(f"coalesce(o.{k}, d.{k}) AS {k}" for k in keys)]
+    outputs += [f"o.{identifier(n)} AS {_old(n)}" for n in _values(root)]
+    outputs += [f"d.{identifier(root.count.name)}"]
+    outputs += [f"d.{identifier(c.column.name)}" for c in root.calls if c.kind is not Kind.OPAQUE]
+    outputs.append(f"{_stale(root)} AS __stale")
+    return f"SELECT {listed(outputs)} FROM {deltas} AS d LEFT JOIN {olds} AS o USING (__id)"
+
+
+def _stale(root: Aggregate) -> str:
+    """An extremum survives if nothing at or beyond it went; a group new in old is recomputed."""
+    if is_opaque(root):
+        return "TRUE"
+    tests = []
+    for call in _extrema(root):
+        old, sign = f"o.{identifier(call.column.name)}", "<=" if call.kind is Kind.MIN else ">="
+        gone = f"d.{_gone(call)}"
+        tests.append(f"{gone} IS NOT NULL AND ({old} IS NULL OR {gone} {sign} {old})")
+    return f"({' OR '.join(tests)})" if tests else "FALSE"
+
+
+def _fresh_groups(renderer: Renderer, root: Aggregate, touched: str) -> str:
+    keys = keys_of(root)
+    wanted = listed(identifier(k) for k in root.keys)
+    stale = renderer.add("stale_groups", f"SELECT {wanted} FROM {touched} WHERE __stale")
+    scan = Scan(Source(-1, stale), keys, names(keys))
+    restricted = push_keys(root.input, root.keys, scan)
+    fresh = Aggregate(After(restricted), root.keys, root.count, root.calls)
+    return renderer.render(fresh).sql
+
+
+def _new_groups(root: Aggregate, touched: str, fresh: str | None) -> str:
+    keys = [f"t.{identifier(k)}" for k in root.keys]
+    olds = [f"t.{_old(n)}" for n in _values(root)]
+    outputs = ["t.__id", "t.__row", *keys, *olds]
+    outputs.append(_chosen(root.count.name, _added(root.count.name), fresh, "coalesce({}, 0)"))
+    outputs += [_chosen(c.column.name, _followed(c), fresh, "{}") for c in root.calls]
+    source = f"{touched} AS t"
+    if fresh is not None:
+        on = " AND ".join(["t.__stale", *(same(a, b, k) for a, b, k in _sides(root, "t", "f"))])
+        source += f" LEFT JOIN {fresh} AS f ON {on}"
+    return f"SELECT {listed(outputs)} FROM {source}"
+
+
+def _chosen(name: str, followed: str, fresh: str | None, wrapped: str) -> str:
+    value = followed
+    if fresh is not None:
+        taken = wrapped.format(f"f.{identifier(name)}")
+        value = f"CASE WHEN t.__stale THEN {taken} ELSE {followed} END"
+    return f"{value} AS {identifier(name)}"
+
+
+def _added(name: str) -> str:
+    return f"coalesce(t.{_old(name)}, 0) + t.{identifier(name)}"
+
+
+def _followed(call: Call) -> str:
+    name = call.column.name
+    if call.kind is Kind.SUM:
+        return _added(name)
+    if call.kind is Kind.OPAQUE:
+        return f"t.{_old(name)}"
+    function = "LEAST" if call.kind is Kind.MIN else "GREATEST"
+    return f"{function}(t.{_old(name)}, t.{identifier(name)})"
+
+
+def _state_change(root: Aggregate, new_groups: str) -> str:
+    keys = [identifier(k) for k in root.keys]
+    olds = [f"{_old(n)} AS {identifier(n)}" for n in _values(root)]
+    news = [identifier(n) for n in _values(root)]
+    there = f"{identifier(root.count.name)} > 0" if keys else "TRUE"
+    return (
+        f"SELECT {listed([*keys, *olds, f'-1 AS {WEIGHT}'])} FROM {new_groups}"
+        f" WHERE __row IS NOT NULL\nUNION ALL\n"
+        f"SELECT {listed([*keys, *news, f'1 AS {WEIGHT}'])} FROM {new_groups} WHERE {there}"
+    )
+
+
+def state_writes(root: Aggregate, state: str, new_groups: str) -> dict[str, str]:
+    """Return the data-modifying common tables that store the new state."""
+    names_ = [identifier(n) for n in _values(root)]
+    count = identifier(root.count.name)
+    there = f"n.{count} > 0" if root.keys else "TRUE"
+    differs = _differs(root)
+    sets = listed(f"{n} = n.{n}" for n in names_)
+    columns = listed([*(identifier(k) for k in root.keys), *names_])
+    writes = {
+        "state_updated": f"UPDATE {state} AS s SET {sets} FROM {new_groups} AS n"
+        f" WHERE s.ctid = n.__row AND {there} AND ({differs})",
+        "state_inserted": f"INSERT INTO {state} ({columns}) SELECT {columns} FROM {new_groups} AS n"
+        f" WHERE n.__row IS NULL AND {there}",
+    }
+    if root.keys:
+        writes["state_deleted"] = (
+            f"DELETE FROM {state} AS s USING {new_groups} AS n"
+            f" WHERE s.ctid = n.__row AND n.{count} = 0"
+        )
+    return writes
+
+
+def _differs(root: Aggregate) -> str:
+    """Tell the groups whose state changed; values are compared by their images."""
+    columns = (root.count, *(c.column for c in root.calls))
+    pairs = ((image(f"n.{identifier(c.name)}", c), image(f"n.{_old(c.name)}", c)) for c in columns)
+    return " OR ".join(f"{new} IS DISTINCT FROM {old}" for new, old in pairs)

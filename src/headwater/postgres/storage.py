@@ -1,0 +1,143 @@
+"""The stored stream table: the table itself, its index, its guard, and its private state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection, errors
+
+from headwater.algebra.codec import Json, decode_op, encode
+from headwater.algebra.schema import Column
+from headwater.catalog.model import StreamTable
+from headwater.catalog.names import qualified_name
+from headwater.errors import bug
+from headwater.postgres.apply import Target, hash_of
+from headwater.postgres.maintenance import Maintenance, over_state, plan_maintenance
+from headwater.postgres.quote import identifier, listed
+from headwater.postgres.render import Renderer
+
+_INDEX_LIMIT = 32  # columns of an index in PostgreSQL
+GUARD = "pgt_guard"
+
+
+def state_name(pgt_id: int) -> str:
+    """Return the qualified name of a stream table's private state."""
+    return f"pgtrickle_state.state_{pgt_id}"
+
+
+def stored_plan(plan: Maintenance | None, hashed: tuple[str, ...]) -> Json:
+    """Return what the catalog keeps: the tree, none for FULL, and what the index is on."""
+    return {"view": encode(plan.view) if plan else None, "hashed": list(hashed)}
+
+
+def is_incremental(st: StreamTable) -> bool:
+    """Tell whether a stream table has a tree to follow changes by."""
+    return st.plan is not None and st.plan["view"] is not None
+
+
+def load_plan(st: StreamTable) -> tuple[Maintenance, Target]:
+    """Return the plan of a stream table from the catalog; no SQL is parsed."""
+    if not is_incremental(st):
+        raise bug(f"{st.qualified_name} has no plan", "only FULL tables have none")
+    plan = plan_maintenance(decode_op(st.plan["view"]))
+    state = state_name(st.pgt_id) if plan.root is not None else None
+    target = Target(st.qualified_name, plan.columns, st.key_columns, tuple(st.plan["hashed"]), state)
+    return plan, target
+
+
+def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> int:
+    """Create the empty table with the query's exact columns and return its oid."""
+    shown = qualified_name(schema, name)
+    conn.execute(f"CREATE TABLE {shown} AS {query} WITH NO DATA")  # type: ignore[arg-type]
+    row = conn.execute("SELECT %s::regclass::oid::int8", (shown,)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def choose_hashed(conn: Connection[Any], columns: tuple[Column, ...]) -> tuple[str, ...]:
+    """Return the columns whose types can be hashed, for the index of a bag."""
+    return tuple(c.name for c in columns[:_INDEX_LIMIT] if _is_hashable(conn, c))
+
+
+def _is_hashable(conn: Connection[Any], column: Column) -> bool:
+    if column.type.equality is None:
+        return False
+    try:
+        with conn.transaction():
+            probe = f"SELECT hash_record_extended(ROW(NULL::{column.type.name}), 0)"
+            conn.execute(probe)  # type: ignore[arg-type]
+    except errors.UndefinedFunction:
+        return False
+    return True
+
+
+def choose_key(plan: Maintenance) -> tuple[str, ...] | None:
+    """Return the key to enforce: none if the result is a bag or the key is too wide to index."""
+    return plan.key if plan.key is None or len(plan.key) <= _INDEX_LIMIT else None
+
+
+def index_name(pgt_id: int) -> str:
+    """Return the name of the index that a refresh finds rows by."""
+    return f"pgt_{pgt_id}_key"
+
+
+def create_index(conn: Connection[Any], pgt_id: int, target: Target) -> None:
+    """Create the index that a refresh finds rows by."""
+    name = index_name(pgt_id)
+    if target.key:
+        columns = listed(identifier(column) for column in target.key)
+        conn.execute(  # type: ignore[call-overload]
+            f"CREATE UNIQUE INDEX {name} ON {target.name} ({columns}) NULLS NOT DISTINCT"
+        )
+    elif target.key is None and target.hashed:
+        conn.execute(  # type: ignore[call-overload]
+            f"CREATE INDEX {name} ON {target.name} (({hash_of('', target.hashed)}))"
+        )
+
+
+def drop_index(conn: Connection[Any], st: StreamTable) -> None:
+    """Drop that index, before the key changes."""
+    conn.execute(  # type: ignore[call-overload]
+        f"DROP INDEX IF EXISTS {qualified_name(st.pgt_schema, index_name(st.pgt_id))}"
+    )
+
+
+def create_guard(conn: Connection[Any], table: str) -> None:
+    """Refuse writes by anyone but a refresh."""
+    conn.execute(  # type: ignore[call-overload]
+        f"CREATE TRIGGER {GUARD} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.guard_stream_table()"
+    )
+
+
+def create_state(conn: Connection[Any], plan: Maintenance, state: str) -> None:
+    """Create the empty private state of a root aggregate."""
+    assert plan.root is not None
+    select = Renderer().render(plan.root).sql
+    conn.execute(f"CREATE TABLE {state} AS {select} WITH NO DATA")  # type: ignore[arg-type]
+    if 0 < len(plan.root.keys) <= _INDEX_LIMIT:
+        keys = listed(identifier(key) for key in plan.root.keys)
+        conn.execute(f"CREATE UNIQUE INDEX ON {state} ({keys}) NULLS NOT DISTINCT")  # type: ignore[arg-type]
+
+
+def fill_state(conn: Connection[Any], plan: Maintenance, state: str) -> None:
+    """Compute the state of all groups anew."""
+    assert plan.root is not None
+    conn.execute(f"TRUNCATE {state}")  # type: ignore[arg-type]
+    conn.execute(f"INSERT INTO {state} {Renderer().render(plan.root).sql}")  # type: ignore[arg-type]
+    conn.execute(f"ANALYZE {state}")  # type: ignore[arg-type]
+
+
+def current_query(plan: Maintenance | None, target: Target, canonical: str) -> str:
+    """Return the query of the whole content: from the state where there is one."""
+    if plan is None or plan.root is None or target.state is None:
+        return canonical
+    return Renderer().render(over_state(plan.view, plan.root, target.state)).sql
+
+
+def drop_storage(conn: Connection[Any], st: StreamTable) -> None:
+    """Drop the table and its state; a table that is gone already is no error."""
+    conn.execute(f"DROP TABLE IF EXISTS {state_name(st.pgt_id)}")  # type: ignore[arg-type]
+    row = conn.execute("SELECT %s::oid::regclass::text", (st.pgt_relid,)).fetchone()
+    if row is not None and not row[0].isdigit():
+        conn.execute(f"DROP TABLE {st.qualified_name}")  # type: ignore[arg-type]

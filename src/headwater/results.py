@@ -1,0 +1,112 @@
+"""What the verbs of the API return: frozen values that print, compare and turn into JSON."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from headwater.catalog.model import Refresh
+
+
+class Unchanged(enum.Enum):
+    """The type of `UNCHANGED`: an argument that was not given where None has a meaning."""
+
+    TOKEN = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A stream table that was created, with what the user should know about it."""
+
+    name: str
+    key_columns: tuple[str, ...] | None
+    effective_mode: str
+    engine: str
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What one refresh did; `timings` are milliseconds by step."""
+
+    name: str
+    action: str
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    delta_rows: int = 0
+    epoch: int | None = None
+    data_timestamp: datetime | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the stream table that were written."""
+        return self.rows_inserted + self.rows_updated + self.rows_deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One line of `pgt_status()`."""
+
+    name: str
+    status: str
+    refresh_mode: str
+    target_lag: timedelta | None
+    current_lag: timedelta | None
+    last_refresh: datetime | None
+    errors: int
+    data_timestamp: datetime | None
+    engine: str
+    effective_mode: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One dependency: a stream table and something that it reads."""
+
+    pgt_name: str
+    source_name: str
+    source_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a stream table, or a query that is none yet, is maintained."""
+
+    name: str | None
+    query: str
+    canonical: str
+    tree: str
+    delta: str
+    sql: str
+    engine: str
+    mode: str
+    reason: str
+    key_columns: tuple[str, ...] | None
+    sources: tuple[str, ...]
+    state: str | None
+    lag: timedelta | None
+    last_refresh: Refresh | None
+    operators: tuple[str, ...]
+    cost: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The stream table against its query, EXCEPT ALL both ways, at one epoch."""
+
+    name: str
+    equal: bool
+    missing: int
+    extra: int
+    rows: int
+    epoch: int | None
