@@ -141,7 +141,7 @@ def test_unfinished_initdb_is_made_again(home: Path) -> None:
     assert not half.exists()
 
 
-@pytest.mark.parametrize("name", ["d" * 110, "it's, \"quoted\" $HOME ö"])
+@pytest.mark.parametrize("name", ["d" * 110, 'it\'s, "quoted" $HOME ö'])
 def test_home_that_no_socket_fits_into(home: Path, name: str) -> None:
     with started(home / name) as server:
         place = Path(unquote(server.dsn.partition("host=")[2].partition("&")[0]))

@@ -1,0 +1,47 @@
+"""`headwater status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.arguments import json_option
+from headwater.cli.output import print_json, print_table
+from headwater.cli.target import Target
+
+if TYPE_CHECKING:
+    from headwater.results import Status
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def status(target: Target, as_json: bool) -> None:
+    """Show every stream table, its mode, and how old its data are."""
+    with target.connect() as hw:
+        statuses = hw.pgt_status()
+    if as_json:
+        print_json(statuses)
+    elif statuses:
+        print_statuses(statuses)
+    else:
+        click.echo("no stream tables yet: see `headwater create --help`")
+
+
+def print_statuses(statuses: Iterable[Status]) -> None:
+    """Print one line for each stream table."""
+    headings = ("name", "status", "mode", "engine", "lag", "target", "refreshed", "errors")
+    print_table(headings, [
+        (s.name, s.status, mode_of(s), s.engine, s.current_lag, s.target_lag, s.last_refresh,
+         s.errors)
+        for s in statuses
+    ])  # fmt: skip
+
+
+def mode_of(status: Status) -> str:
+    """Return the mode in effect, after the one asked for where they differ."""
+    if status.effective_mode in (None, status.refresh_mode):
+        return status.refresh_mode
+    return f"{status.refresh_mode}: {status.effective_mode}"
