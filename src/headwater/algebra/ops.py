@@ -15,12 +15,13 @@ import enum
 from dataclasses import dataclass
 
 from headwater.algebra.expr import Expr, as_column, refs
+from headwater.algebra.node import Memo, node
 from headwater.algebra.schema import Column, Schema, names
 from headwater.errors import bug
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+@node
+class Op(Memo):
     """An operator; its value is a Z-set over the columns of `schema(op)`."""
 
 
@@ -36,7 +37,7 @@ class Source:
     keys: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Scan(Op):
     """The rows of a source; `attributes` are its own column names, in the order of `columns`."""
 
@@ -49,7 +50,7 @@ class Scan(Op):
             raise bug("a scan has more names than columns", f"{self.attributes}")
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Single(Op):
     """One row without columns: the input of a SELECT without FROM."""
 
@@ -62,7 +63,7 @@ class Output:
     expr: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Project(Op):
     """π: one output row for each input row; duplicates stay."""
 
@@ -73,7 +74,7 @@ class Project(Op):
         _check_refs(self, self.input, tuple(o.expr for o in self.outputs))
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Filter(Op):
     """σ: the rows for which every conjunct is true; NULL counts as false."""
 
@@ -84,7 +85,7 @@ class Filter(Op):
         _check_refs(self, self.input, self.conjuncts)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Repeat(Op):
     """Each row `times` times: its weight is multiplied; NULL and numbers below 1 give none."""
 
@@ -95,7 +96,7 @@ class Repeat(Op):
         _check_refs(self, self.input, (self.times,))
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class UnionAll(Op):
     """⊎: the rows of all inputs, matched by position; equal rows add up.
 
@@ -112,7 +113,7 @@ class UnionAll(Op):
             raise bug("UNION ALL of inputs of different width", f"{sorted(widths)}")
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Join(Op):
     """⋈: pairs of rows for which every conjunct of `on` is true; weights multiply."""
 
@@ -124,7 +125,7 @@ class Join(Op):
         _check_pair(self, self.left, self.right, self.on)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class AntiJoin(Op):
     """▷: rows of `left` whose matches in `right` have weights that add up to nothing."""
 
@@ -154,7 +155,7 @@ class Call:
     expr: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Aggregate(Op):
     """γ: one row per group of equal `keys`, NULL equal to NULL; without keys always one row.
 
@@ -177,49 +178,49 @@ class Aggregate(Op):
 # --- nodes of delta trees -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Delta(Op):
     """Δ: the change of a relation between the two epochs."""
 
     input: Op
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Before(Op):
     """The relation as it was before the change."""
 
     input: Op
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class After(Op):
     """The relation as it is after the change."""
 
     input: Op
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Empty(Op):
     """No rows."""
 
     columns: Schema
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Negate(Op):
     """The same rows with opposite weights."""
 
     input: Op
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Consolidate(Op):
     """The same Z-set with one entry per row image, entries of weight 0 left out."""
 
     input: Op
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SemiJoin(Op):
     """⋉: rows of `left` that have a match in `right`; the right side's weights do not count."""
 
@@ -231,7 +232,7 @@ class SemiJoin(Op):
         _check_pair(self, self.left, self.right, self.on)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Keys(Op):
     """The distinct values of `columns` among the rows of `input`, whatever their weights."""
 
@@ -242,7 +243,7 @@ class Keys(Op):
         _check_refs(self, self.input, (), self.columns)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Restrict(Op):
     """⋉K: rows of `input` whose `columns` are among `keys`, NULL equal to NULL."""
 
@@ -256,8 +257,17 @@ class Restrict(Op):
             raise bug("a restriction compares different numbers of columns", f"{self.columns}")
 
 
-def schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
+def schema(op: Op) -> Schema:
     """Return the output columns of an operator."""
+    try:
+        return op._schema  # type: ignore[attr-defined, no-any-return]
+    except AttributeError:
+        found = _schema(op)
+        object.__setattr__(op, "_schema", found)
+        return found
+
+
+def _schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
     match op:
         case Scan() | UnionAll() | Empty():
             return op.columns

@@ -38,7 +38,7 @@ def rebuild(op: Op, change: Callable[[Op], Op]) -> Op:
             value_new = tuple(change(v) if isinstance(v, Op) else v for v in value)
         else:
             continue
-        if value_new != value:
+        if value_new != value:  # tuples and nodes compare by identity first
             new[field.name] = value_new
     return dataclasses.replace(op, **new) if new else op
 

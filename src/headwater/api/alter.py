@@ -17,10 +17,10 @@ from headwater.api.arguments import (
 )
 from headwater.api.create import compile_for, reason
 from headwater.api.reconcile import reconcile
-from headwater.api.refresh import move
+from headwater.api.refresh import move_all
 from headwater.api.sources import captured, dependencies_of, reads, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import epochs, streams
+from headwater.catalog import streams
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.errors import DependencyCycle, HeadwaterError
@@ -133,9 +133,7 @@ def _rebuild(
         for oid in sorted({*before, *after}):
             sync_capture(conn, oid)
         if st.is_populated:
-            settings, epoch = read_settings(conn), epochs.record_epoch(conn)
-            for table in upstream(conn, streams.get_by_id(conn, st.pgt_id)):
-                move(conn, streams.get_by_id(conn, table.pgt_id), epoch, settings)
+            move_all(conn, [t.pgt_id for t in upstream(conn, streams.get_by_id(conn, st.pgt_id))])
         create_index(conn, st.pgt_id, target)
 
 

@@ -15,10 +15,10 @@ from headwater.api.arguments import (
     parse_schedule,
 )
 from headwater.api.reconcile import reconcile
-from headwater.api.refresh import move
+from headwater.api.refresh import move_all
 from headwater.api.sources import captured, dependencies_of, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import epochs, streams
+from headwater.catalog import streams
 from headwater.catalog.model import NewStreamTable
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
@@ -196,10 +196,7 @@ def reason(compiled: Compiled, mode: str) -> str:
 
 def _fill(conn: Connection[Any], pgt_id: int) -> None:
     """Fill the new table, after bringing all that it reads to the same epoch."""
-    settings = read_settings(conn)
-    epoch = epochs.record_epoch(conn)
-    for table in upstream(conn, streams.get_by_id(conn, pgt_id)):
-        move(conn, streams.get_by_id(conn, table.pgt_id), epoch, settings)
+    move_all(conn, [t.pgt_id for t in upstream(conn, streams.get_by_id(conn, pgt_id))])
 
 
 def created(conn: Connection[Any], pgt_id: int, compiled: Compiled) -> Created:

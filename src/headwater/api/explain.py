@@ -12,15 +12,16 @@ from headwater.algebra.pretty import label, pretty
 from headwater.algebra.walk import scans, walk
 from headwater.api.create import compile_for, reason
 from headwater.api.reconcile import reconcile
-from headwater.catalog import epochs, history, streams, tracking
+from headwater.catalog import history, streams
 from headwater.catalog.model import StreamTable
+from headwater.catalog.settings import read_settings
+from headwater.catalog.standing import load_standings
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.apply import DeltaReader, Target, render_differential
 from headwater.postgres.maintenance import Maintenance
 from headwater.postgres.pending import read_changes
 from headwater.postgres.session import pin
 from headwater.postgres.storage import is_incremental, load_plan, state_name
-from headwater.catalog.settings import read_settings
 from headwater.results import Explanation
 
 
@@ -90,13 +91,9 @@ def _delta(plan: Maintenance) -> Op:
 
 def _statement(conn: Connection[Any], st: StreamTable, plan: Maintenance, target: Target) -> str:
     """The statement of a refresh in which every source changed."""
-    relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
-    tracked = tracking.list_tracking(conn, relids)
-    if st.epoch is None:
-        return ""
-    reader = DeltaReader(read_changes(epochs.get_epoch(conn, st.epoch), tracked))
-    oids = frozenset(t.source_relid for t in tracked)
-    return render_differential(plan, target, oids, reader) or ""
+    sources = load_standings(conn, [st.pgt_id])[0].sources
+    oids = frozenset(t.source_relid for t in sources)
+    return render_differential(plan, target, oids, DeltaReader(read_changes(sources))) or ""
 
 
 def _costs(conn: Connection[Any], st: StreamTable, sql: str) -> dict[str, float]:
@@ -104,7 +101,7 @@ def _costs(conn: Connection[Any], st: StreamTable, sql: str) -> dict[str, float]
     wanted = {"full": str(st.canonical_query)} | ({"delta": sql} if sql else {})
     found: dict[str, float] = {}
     with conn.transaction(force_rollback=True):
-        pin(conn, st, read_settings(conn))
+        pin(conn, load_standings(conn, [st.pgt_id])[0], read_settings(conn))
         for name, statement in wanted.items():
             row = conn.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchone()  # type: ignore[call-overload]
             assert row is not None

@@ -6,7 +6,6 @@ from typing import Any
 
 from psycopg import Connection
 
-from headwater.api.sources import FINGERPRINT
 from headwater.catalog import streams, tracking
 from headwater.catalog.model import StreamTable
 from headwater.errors import SourceDropped
@@ -64,9 +63,9 @@ def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
 
 
 def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
-    made = FINGERPRINT.format(relid="d.source_relid", columns="d.columns_used")
-    rows = conn.execute(  # type: ignore[call-overload]
-        f"SELECT d.source_name, c.oid IS NULL, d.fingerprint IS DISTINCT FROM {made}"
+    rows = conn.execute(
+        "SELECT d.source_name, c.oid IS NULL, d.fingerprint IS DISTINCT FROM"
+        " pgtrickle.source_fingerprint(d.source_relid, d.columns_used)"
         " FROM pgtrickle.pgt_dependencies d LEFT JOIN pg_class c ON c.oid = d.source_relid"
         " WHERE d.pgt_id = %s ORDER BY 1",
         (st.pgt_id,),

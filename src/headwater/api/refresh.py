@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 from psycopg import Connection
 
 from headwater.api.reconcile import reconcile, repair_sources
-from headwater.api.sources import upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import epochs, history, streams, tracking
+from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings, read_settings
+from headwater.catalog.standing import Standing, load_standings, move_if_unchanged
 from headwater.errors import HeadwaterError, InvalidArgument, LockTimeout
-from headwater.postgres.cleaning import clean_buffer, list_stands
+from headwater.postgres.cleaning import clean_at_once, clean_seen
 from headwater.postgres.faults import classify
 from headwater.postgres.refresh import Outcome, Stopwatch, refresh_table
 from headwater.results import RefreshResult
+
+_PRUNE_EVERY = 64  # epochs
 
 
 def refresh_stream_table(conn: Connection[Any], name: str, *, wait: bool = True) -> RefreshResult:
@@ -27,95 +28,107 @@ def refresh_stream_table(conn: Connection[Any], name: str, *, wait: bool = True)
 
     Two refreshes of one table: the second waits, or is recorded as SKIP if it must not.
     """
-    reconcile(conn)
-    st = streams.get_stream_table(conn, name)
-    tables = upstream(conn, st)
-    _check_active(st, tables)
-    for table in tables:
-        repair_sources(conn, table)
-    settings = read_settings(conn)
     watch = Stopwatch()
+    with watch.step("total"):
+        results = _refresh(conn, name, wait=wait)
+    results[-1].timings.update(watch.timings)
+    return results[-1]
+
+
+def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshResult]:
+    found = move_if_unchanged(conn, name)
+    if found.verdict == "moved" and found.pgt_ids:
+        st = streams.get_by_id(conn, found.pgt_ids[0])
+        return [RefreshResult(st.qualified_name, "NO_DATA", epoch=found.epoch, data_timestamp=found.data_timestamp)]
+    if found.verdict == "unfit":
+        reconcile(conn)
+        found = move_if_unchanged(conn, streams.get_stream_table(conn, name).qualified_name)
+    pgt_ids = list(found.pgt_ids or ())
+    if found.verdict == "unfit":
+        for standing in load_standings(conn, pgt_ids):
+            _check_active(name, standing.table)
+            repair_sources(conn, standing.table)
     try:
-        with watch.step("total"):
-            results = _in_one_transaction(conn, tables, settings, wait=wait)
+        return _in_one_transaction(conn, pgt_ids, wait=wait)
     except LockTimeout as error:
         if wait:
             raise
-        return _skipped(conn, st, error)
-    _clean(conn, tables)
-    result = results[-1]
-    return replace(result, timings={**result.timings, **watch.timings})
+        return [_skipped(conn, streams.get_stream_table(conn, name), error)]
 
 
-def _check_active(st: StreamTable, tables: tuple[StreamTable, ...]) -> None:
-    for table in tables:
-        if table.status == "SUSPENDED":
-            raise InvalidArgument(
-                f"{st.qualified_name} cannot be refreshed: {table.qualified_name} is suspended",
-                table.last_error or "it was suspended by hand",
-                f"resume it: alter {table.qualified_name} to status ACTIVE",
-            )
+def _check_active(name: str, table: StreamTable) -> None:
+    if table.status == "SUSPENDED":
+        raise InvalidArgument(
+            f"{name} cannot be refreshed: {table.qualified_name} is suspended",
+            table.last_error or "it was suspended by hand",
+            f"resume it: alter {table.qualified_name} to status ACTIVE",
+        )
 
 
 def _in_one_transaction(
-    conn: Connection[Any], tables: tuple[StreamTable, ...], settings: Settings, *, wait: bool
+    conn: Connection[Any], pgt_ids: list[int], *, wait: bool
 ) -> list[RefreshResult]:
-    running: dict[int, int] = {}
-    current = tables[-1]
+    settings = read_settings(conn)
+    current = load_standings(conn, pgt_ids)[-1].table
+    names = [s.table.qualified_name for s in load_standings(conn, pgt_ids)]
+    results: list[RefreshResult] = []
+    standings: tuple[Standing, ...] = ()
     try:
         with one_snapshot(conn):
-            lock_tables(conn, [t.qualified_name for t in tables], wait=wait)
+            lock_tables(conn, names, wait=wait)
             epoch = epochs.record_epoch(conn)
-            results = []
-            for table in tables:
-                current = streams.get_by_id(conn, table.pgt_id)
-                results.append(move(conn, current, epoch, settings))
-            return results
+            standings = load_standings(conn, pgt_ids)
+            for standing in standings:
+                current = standing.table
+                results.append(move(conn, standing, epoch, settings))
+            _clean_sole(conn, standings)
     except psycopg.Error as error:
         fault = classify(error, current.qualified_name)
-        _record_failure(conn, current, fault, running)
+        _record_failure(conn, current, fault)
         raise fault from error
     except HeadwaterError as fault:
         if not isinstance(fault, LockTimeout):
-            _record_failure(conn, current, fault, running)
+            _record_failure(conn, current, fault)
         raise
+    _clean_shared(conn, standings, epoch)
+    return results
+
+
+def move_all(conn: Connection[Any], pgt_ids: list[int]) -> tuple[Standing, ...]:
+    """Refresh tables, upstream first, in the open transaction; its snapshot is the epoch.
+
+    Returns how they stood before.
+    """
+    settings, epoch = read_settings(conn), epochs.record_epoch(conn)
+    standings = load_standings(conn, pgt_ids)
+    for standing in standings:
+        move(conn, standing, epoch, settings)
+    return standings
 
 
 def move(
-    conn: Connection[Any], st: StreamTable, epoch: Epoch, settings: Settings
+    conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings
 ) -> RefreshResult:
     """Refresh one table in the open transaction and record that it stands at `epoch`."""
-    outcome = refresh_table(conn, st, epoch, settings)
+    outcome = refresh_table(conn, standing, settings)
+    st, counts = standing.table, outcome.counts
     _record_success(conn, st, epoch, outcome)
-    counts = outcome.counts
     return RefreshResult(
         st.qualified_name,
         outcome.action,
-        counts.get("inserted", 0),
-        counts.get("updated", 0),
-        counts.get("deleted", 0),
-        counts.get("delta_rows", 0),
+        counts["inserted"],
+        counts["updated"],
+        counts["deleted"],
+        counts["delta_rows"],
         epoch.epoch,
         epoch.data_timestamp,
-        outcome.timings,
+        dict(outcome.timings),
         outcome.reason,
     )
 
 
 def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcome: Outcome) -> None:
-    changes: dict[str, object] = {
-        "epoch": epoch.epoch,
-        "data_timestamp": epoch.data_timestamp,
-        "last_refresh_at": epoch.data_timestamp,
-        "frontier": frontier(epoch),
-        "status": "ACTIVE",
-        "is_populated": True,
-        "consecutive_errors": 0,
-        "last_error": None,
-        "needs_reinit": False,
-        "reinit_reason": None,
-    }
-    streams.update_stream_table(conn, st.pgt_id, **changes)
+    streams.record_move(conn, st.pgt_id, epoch)
     counts = outcome.counts
     history.record_refresh(
         conn,
@@ -123,10 +136,10 @@ def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcom
         RefreshOutcome(
             action=outcome.action,
             data_timestamp=epoch.data_timestamp,
-            rows_inserted=counts.get("inserted", 0),
-            rows_updated=counts.get("updated", 0),
-            rows_deleted=counts.get("deleted", 0),
-            delta_rows=counts.get("delta_rows", 0),
+            rows_inserted=counts["inserted"],
+            rows_updated=counts["updated"],
+            rows_deleted=counts["deleted"],
+            delta_rows=counts["delta_rows"],
             epoch=epoch.epoch,
             engine="postgres",
             reason=outcome.reason,
@@ -135,20 +148,8 @@ def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcom
     )
 
 
-def frontier(epoch: Epoch) -> dict[str, object]:
-    """Return the readable form of where a table stands."""
-    return {
-        "epoch": epoch.epoch,
-        "snapshot": epoch.snapshot,
-        "xid": epoch.xid,
-        "data_timestamp": epoch.data_timestamp.isoformat(),
-    }
-
-
-def _record_failure(
-    conn: Connection[Any], st: StreamTable, fault: HeadwaterError, running: dict[int, int]
-) -> None:
-    """Write the failure down in a transaction of its own; after three in a row, suspend.
+def _record_failure(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
+    """Write the failure down in a transaction of its own; after too many in a row, suspend.
 
     A connection that is gone cannot record anything: the next refresh finds nothing half-done.
     """
@@ -156,13 +157,13 @@ def _record_failure(
         return
     limit = read_settings(conn).max_consecutive_errors
     with conn.transaction():
-        now = streams.get_by_id(conn, st.pgt_id)
-        failures = now.consecutive_errors + 1
+        failures = streams.get_by_id(conn, st.pgt_id).consecutive_errors + 1
         status = "SUSPENDED" if failures >= limit else "ERROR"
         streams.update_stream_table(
             conn, st.pgt_id, consecutive_errors=failures, last_error=str(fault), status=status
         )
-        refresh_id = history.start_refresh(conn, st.pgt_id, "DIFFERENTIAL", "postgres")
+        action = "FULL" if st.effective_mode == "FULL" else "DIFFERENTIAL"
+        refresh_id = history.start_refresh(conn, st.pgt_id, action, "postgres")
         history.fail_refresh(conn, refresh_id, fault)
 
 
@@ -172,12 +173,19 @@ def _skipped(conn: Connection[Any], st: StreamTable, error: LockTimeout) -> Refr
     return RefreshResult(st.qualified_name, "SKIP", reason=error.what)
 
 
-def _clean(conn: Connection[Any], tables: tuple[StreamTable, ...]) -> None:
-    """Remove what every reader has seen; a crash before this only leaves it for the next time."""
-    ids = {table.pgt_id for table in tables}
-    for source in tracking.list_tracking(conn):
-        if ids & set(source.tracked_by_pgt_ids):
-            stands = list_stands(conn, source)
-            if stands:
-                clean_buffer(conn, source, stands)
-    epochs.prune_epochs(conn)
+def _clean_sole(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:
+    """Clean, in the transaction itself, the buffers that only the moved tables read."""
+    moved = {s.table.pgt_id for s in standings}
+    for source in {t.source_relid: t for s in standings for t in s.sources}.values():
+        if set(source.tracked_by_pgt_ids) <= moved:
+            clean_at_once(conn, source)
+
+
+def _clean_shared(conn: Connection[Any], standings: tuple[Standing, ...], epoch: Epoch) -> None:
+    """Clean, after the commit, the buffers that other tables read too."""
+    moved = {s.table.pgt_id for s in standings}
+    for source in {t.source_relid: t for s in standings for t in s.sources}.values():
+        if not set(source.tracked_by_pgt_ids) <= moved:
+            clean_seen(conn, source)
+    if epoch.epoch % _PRUNE_EVERY == 0:
+        epochs.prune_epochs(conn)

@@ -12,19 +12,6 @@ from headwater.catalog.model import Dependency, StreamTable
 from headwater.graph import closure
 from headwater.postgres.compile import Compiled, columns_used
 
-# What maintenance relies on in a source: the columns used, what is unique, a view's own definition.
-FINGERPRINT = """
-jsonb_build_object(
-    'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
-                       a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull))
-                  FROM pg_attribute a
-                 WHERE a.attrelid = {relid} AND a.attname = ANY({columns}) AND NOT a.attisdropped),
-    'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid) FROM pg_index i
-                WHERE i.indrelid = {relid} AND i.indisunique AND i.indisvalid),
-    'rule', (SELECT max(r.xmin::text) FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
-              WHERE r.ev_class = {relid} AND v.relkind = 'v'))
-"""
-
 _KINDS = {"r": "TABLE", "p": "TABLE", "v": "VIEW", "m": "MATERIALIZED_VIEW", "f": "FOREIGN_TABLE"}
 
 
@@ -43,9 +30,9 @@ def dependencies_of(conn: Connection[Any], compiled: Compiled) -> tuple[Dependen
 
 
 def _fingerprint(conn: Connection[Any], oid: int, columns: Iterable[str]) -> Any:
-    made = FINGERPRINT.format(relid="%(oid)s::oid", columns="%(columns)s::text[]")
-    arguments = {"oid": oid, "columns": list(columns)}
-    row = conn.execute(f"SELECT {made}", arguments).fetchone()  # type: ignore[arg-type]
+    """What maintenance relies on in a source, to be compared with what it is later."""
+    query = "SELECT pgtrickle.source_fingerprint(%s::int8::oid, %s::text[])"
+    row = conn.execute(query, (oid, list(columns))).fetchone()
     return row[0] if row else None
 
 

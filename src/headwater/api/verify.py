@@ -7,10 +7,10 @@ from typing import Any
 from psycopg import Connection
 
 from headwater.api.reconcile import reconcile, repair_sources
-from headwater.api.refresh import move
+from headwater.api.refresh import move_all
 from headwater.api.sources import upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import epochs, streams
+from headwater.catalog import streams
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.postgres.quote import identifier, listed
@@ -33,10 +33,8 @@ def verify(conn: Connection[Any], name: str) -> Verification:
     with one_snapshot(conn):
         lock_tables(conn, [t.qualified_name for t in tables])
         with conn.transaction(force_rollback=True):
-            settings, epoch = read_settings(conn), epochs.record_epoch(conn)
-            for table in tables:
-                move(conn, streams.get_by_id(conn, table.pgt_id), epoch, settings)
-            pin(conn, st, settings)
+            standings = move_all(conn, [t.pgt_id for t in tables])
+            pin(conn, standings[-1], read_settings(conn))
             missing, extra, rows = _compare(conn, st)
     return Verification(st.qualified_name, not missing and not extra, missing, extra, rows, st.epoch)
 

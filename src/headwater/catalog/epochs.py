@@ -10,6 +10,10 @@ from headwater.catalog.rows import Connection, columns_of, cursor_of
 from headwater.errors import NotFound, bug
 
 _COLUMNS = columns_of(Epoch)
+_RECORD = sql.SQL("""
+    INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
+    SELECT pg_current_snapshot(), pg_current_xact_id(), transaction_timestamp()
+    RETURNING {}""").format(_COLUMNS).as_bytes()
 _UNUSED = sql.SQL("""
       FROM pgtrickle.pgt_epochs e
      WHERE e.epoch < (SELECT max(epoch) FROM pgtrickle.pgt_epochs)
@@ -23,12 +27,8 @@ def record_epoch(conn: Connection) -> Epoch:
 
     The caller runs REPEATABLE READ: in READ COMMITTED the next statement sees a later snapshot.
     """
-    query = sql.SQL("""
-        INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
-        SELECT pg_current_snapshot(), pg_current_xact_id(), transaction_timestamp()
-        RETURNING {}""").format(_COLUMNS)
     with cursor_of(conn, Epoch) as cursor:
-        epoch = cursor.execute(query).fetchone()
+        epoch = cursor.execute(_RECORD).fetchone()
     if epoch is None:
         raise bug("no epoch was recorded", why="the INSERT returned no row")
     return epoch

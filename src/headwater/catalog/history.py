@@ -53,7 +53,7 @@ _RECORD = sql.SQL(
     " (pgt_id, start_time, end_time, backend_pid, {})"
     " VALUES (%(pgt_id)s, transaction_timestamp(), clock_timestamp(), pg_backend_pid(), {})"
     " RETURNING refresh_id"
-).format(identifiers(_OUTCOME), placeholders(_OUTCOME))
+).format(identifiers(_OUTCOME), placeholders(_OUTCOME)).as_bytes()
 _START = sql.SQL(
     "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)"
     " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid()) RETURNING refresh_id"

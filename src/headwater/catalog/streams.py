@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from psycopg import sql
 
-from headwater.catalog.model import Dependency, NewStreamTable, StreamTable
+from headwater.catalog.model import Dependency, Epoch, NewStreamTable, StreamTable
 from headwater.catalog.names import quote_identifier, split_name
 from headwater.catalog.rows import (
     Connection,
@@ -106,6 +106,23 @@ def update_stream_table(conn: Connection, pgt_id: int, **changes: object) -> Non
     )
     if conn.execute(query, parameters(changes)).rowcount == 0:
         raise _no_such_id(pgt_id)
+
+
+_MOVE = b"""
+UPDATE pgtrickle.pgt_stream_tables
+   SET epoch = %(epoch)s, data_timestamp = %(data_timestamp)s, last_refresh_at = clock_timestamp(),
+       frontier = jsonb_build_object('epoch', %(epoch)s::int8, 'snapshot', %(snapshot)s::text,
+                      'xid', %(xid)s::text, 'data_timestamp', %(data_timestamp)s::timestamptz),
+       status = 'ACTIVE', is_populated = true, consecutive_errors = 0, last_error = NULL,
+       needs_reinit = false, reinit_reason = NULL, updated_at = now()
+ WHERE pgt_id = %(pgt_id)s
+"""
+
+
+def record_move(conn: Connection, pgt_id: int, epoch: Epoch) -> None:
+    """Record that a stream table stands at `epoch` now and that nothing is wrong with it."""
+    values = {name: getattr(epoch, name) for name in names_of(Epoch)}
+    conn.execute(_MOVE, {"pgt_id": pgt_id, **values})
 
 
 def drop_stream_table_rows(conn: Connection, pgt_id: int) -> None:

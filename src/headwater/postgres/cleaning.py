@@ -6,31 +6,33 @@ from typing import Any
 
 from psycopg import Connection
 
-from headwater.catalog.model import Epoch, Tracking
-from headwater.postgres.pending import unseen
+from headwater.catalog.model import Tracking
 
 
-def clean_buffer(conn: Connection[Any], source: Tracking, stands: tuple[Epoch, ...]) -> int:
-    """Delete the rows that are seen at every one of the epochs; nothing if a reader has none yet.
+def clean_at_once(conn: Connection[Any], source: Tracking) -> None:
+    """Delete all that this transaction sees: all readers of the source moved in it.
 
-    In READ COMMITTED, so that two cleaners wait for each other instead of failing.
+    Nobody else deletes then, so REPEATABLE READ finds no conflict.
     """
-    tests = " AND ".join(f"NOT {unseen(epoch)}" for epoch in stands)
-    if not stands:
-        return 0
-    statement = f"DELETE FROM {source.buffer_name} WHERE {tests}"
-    return conn.execute(statement).rowcount  # type: ignore[call-overload, no-any-return]
+    conn.execute(f"DELETE FROM {source.buffer_name}")  # type: ignore[arg-type]
 
 
-def list_stands(conn: Connection[Any], source: Tracking) -> tuple[Epoch, ...] | None:
-    """Return the epochs at which the readers of a source stand; None if one is not filled yet."""
+def clean_seen(conn: Connection[Any], source: Tracking) -> None:
+    """Delete what the slowest reader has seen; nothing while a reader was never filled.
+
+    In READ COMMITTED, after the refresh: two cleaners wait for each other instead of failing, and
+    a crash before this only leaves the rows for the next time.
+    """
     rows = conn.execute(
-        "SELECT DISTINCT e.epoch, e.snapshot::text, e.xid::text, e.data_timestamp, st.pgt_id IS NULL"
-        " FROM unnest(%s::int8[]) AS reader (pgt_id)"
-        " LEFT JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = reader.pgt_id"
-        " LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch WHERE st.pgt_id IS NOT NULL",
+        "SELECT DISTINCT e.snapshot::text, e.xid::text"
+        " FROM pgtrickle.pgt_stream_tables st LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch"
+        " WHERE st.pgt_id = ANY(%s)",
         (list(source.tracked_by_pgt_ids),),
     ).fetchall()
-    if any(row[0] is None for row in rows):
-        return None
-    return tuple(Epoch(*row[:4]) for row in rows)
+    if not rows or any(snapshot is None for snapshot, _ in rows):
+        return
+    seen = " AND ".join(
+        f"(pg_visible_in_snapshot(__xid, '{snapshot}'::pg_snapshot) OR __xid = '{xid}'::xid8)"
+        for snapshot, xid in rows
+    )
+    conn.execute(f"DELETE FROM {source.buffer_name} WHERE {seen}")  # type: ignore[arg-type]

@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from psycopg import Connection
 
-from headwater.catalog import epochs, streams, tracking
-from headwater.catalog.model import Epoch, StreamTable, Tracking
+from headwater.catalog.model import StreamTable, Tracking
 from headwater.catalog.settings import Settings
+from headwater.catalog.standing import Standing
 from headwater.errors import StreamTableDamaged
 from headwater.postgres.apply import (
     COUNTS,
@@ -28,7 +29,13 @@ from headwater.postgres.apply import (
 from headwater.postgres.pending import count_pending, find_pending, read_changes
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.session import pin, unpin
-from headwater.postgres.storage import current_query, fill_state, is_incremental, load_plan
+from headwater.postgres.storage import (
+    current_query,
+    decoded,
+    fill_state,
+    is_incremental,
+    load_plan,
+)
 from headwater.sql.analyse import describe
 
 
@@ -37,7 +44,7 @@ class Outcome:
     """What a refresh did."""
 
     action: str
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     reason: str | None = None
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -66,91 +73,78 @@ class Stopwatch:
         self.timings[name] = round(self.timings.get(name, 0.0) + passed, 3)
 
 
-def refresh_table(
-    conn: Connection[Any], st: StreamTable, epoch: Epoch, settings: Settings
-) -> Outcome:
-    """Move one stream table to `epoch`; what it reads stands there already."""
+def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings) -> Outcome:
+    """Move one stream table to the state of this transaction; what it reads is there already."""
     watch = Stopwatch()
-    tracked = _tracked(conn, st)
     with watch.step("choose"):
-        choice = choose(conn, st, tracked, settings)
+        choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
-        return Outcome("NO_DATA", reason=choice.reason, timings=watch.timings)
-    pin(conn, st, settings)
+        return Outcome("NO_DATA", timings=watch.timings)
+    pin(conn, standing, settings)
     if choice.action == "DIFFERENTIAL":
-        counts = _differential(conn, st, choice.changed, tracked, watch)
+        counts = _differential(conn, standing, choice.changed, watch)
     else:
-        counts = _recompute(conn, st, watch)
+        counts = _recompute(conn, standing.table, watch)
     unpin(conn)
-    _check(st, counts)
+    _check(standing.table, counts)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
 
-def _tracked(conn: Connection[Any], st: StreamTable) -> tuple[Tracking, ...]:
-    """How the sources of an incremental stream table are captured."""
-    if st.effective_mode == "FULL":
-        return ()
-    relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
-    return tracking.list_tracking(conn, relids)
-
-
-def choose(
-    conn: Connection[Any], st: StreamTable, tracked: tuple[Tracking, ...], settings: Settings
-) -> Choice:
+def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Choice:
     """Choose the action: rebuild if asked for, nothing if nothing came, else by mode."""
+    st = standing.table
     if st.needs_reinit:
         return Choice("REINITIALIZE", st.reinit_reason)
-    if not st.is_populated or st.epoch is None:
+    if not st.is_populated or standing.epoch is None:
         return Choice("REINITIALIZE", "first fill")
     if st.effective_mode == "FULL":
         return Choice("FULL", "refresh_mode is FULL")
-    stands = epochs.get_epoch(conn, st.epoch)
-    pending = find_pending(conn, stands, tracked)
+    pending = find_pending(conn, standing)
     if not pending.changed:
         return Choice("NO_DATA")
     if pending.markers:
         return Choice("REINITIALIZE", "a source was truncated under an older snapshot")
     if st.refresh_mode == "AUTO":
-        changed = tuple(t for t in tracked if t.source_relid in pending.changed)
-        return _cheaper(conn, stands, changed, settings)
+        changed = tuple(t for t in standing.sources if t.source_relid in pending.changed)
+        return _cheaper(conn, standing, changed, settings)
     return Choice("DIFFERENTIAL", None, pending.changed)
 
 
 def _cheaper(
-    conn: Connection[Any], stands: Epoch, changed: tuple[Tracking, ...], settings: Settings
+    conn: Connection[Any], standing: Standing, changed: tuple[Tracking, ...], settings: Settings
 ) -> Choice:
     """AUTO: recompute when the changes are a large share of the sources' rows."""
-    oids = frozenset(t.source_relid for t in changed)
-    rows = count_pending(conn, stands, changed)
-    row = conn.execute(
-        "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::int8 FROM pg_class"
-        " WHERE oid = ANY(%s::int8[]::oid[])",
-        ([t for c in changed for t in (c.source_relid, *c.leaves)],),
-    ).fetchone()
-    total = int(row[0]) if row else 0
+    rows, total = count_pending(conn, standing, changed)
     limit = settings.auto_full_ratio
     if total and rows > limit * total:
-        why = f"{rows} change rows are more than {limit:.0%} of {total} source rows"
-        return Choice("FULL", why)
+        return Choice("FULL", f"{rows} change rows are more than {limit:.0%} of {total} source rows")
+    oids = frozenset(t.source_relid for t in changed)
     return Choice("DIFFERENTIAL", f"{rows} change rows against {total} source rows", oids)
 
 
 def _differential(
-    conn: Connection[Any],
-    st: StreamTable,
-    changed: frozenset[int],
-    tracked: tuple[Tracking, ...],
-    watch: Stopwatch,
+    conn: Connection[Any], standing: Standing, changed: frozenset[int], watch: Stopwatch
 ) -> dict[str, int]:
-    assert st.epoch is not None
     with watch.step("plan"):
-        plan, target = load_plan(st)
-        reader = DeltaReader(read_changes(epochs.get_epoch(conn, st.epoch), tracked))
-        statement = render_differential(plan, target, changed, reader)
+        statement = _statement(standing, changed)
     if statement is None:
         return dict.fromkeys(COUNTS, 0)
     with watch.step("apply"):
         return _counted(conn, statement)
+
+
+def _statement(standing: Standing, changed: frozenset[int]) -> str | None:
+    """Return the statement for these changed sources; it is the same at every epoch."""
+    _, target = load_plan(standing.table)
+    selects = tuple(sorted(read_changes(standing.sources).items()))
+    return _rendered(str(standing.table.plan["text"]), target, changed, selects)
+
+
+@lru_cache(maxsize=256)
+def _rendered(
+    plan: str, target: Target, changed: frozenset[int], selects: tuple[tuple[int, str], ...]
+) -> str | None:
+    return render_differential(decoded(plan), target, changed, DeltaReader(dict(selects)))
 
 
 def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict[str, int]:
@@ -161,26 +155,23 @@ def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict
             fill_state(conn, plan, target.state)
     query = current_query(plan, target, str(st.canonical_query))
     with watch.step("apply"):
-        if not st.is_populated:
-            names = listed(identifier(c.name) for c in target.columns)
-            cursor = conn.execute(  # type: ignore[call-overload]
-                f"INSERT INTO {target.name} ({names}) {query}"
-            )
-            made = max(cursor.rowcount, 0)
-            conn.execute(f"ANALYZE {target.name}")  # type: ignore[arg-type]
-            return {**dict.fromkeys(COUNTS, 0), "inserted": made}
-        return _counted(conn, render_difference(target, query))
+        if st.is_populated:
+            return _counted(conn, render_difference(target, query))
+        names = listed(identifier(c.name) for c in target.columns)
+        filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")  # type: ignore[call-overload]
+        conn.execute(f"ANALYZE {target.name}")  # type: ignore[arg-type]
+        return {**dict.fromkeys(COUNTS, 0), "inserted": max(filled.rowcount, 0)}
 
 
 def _plain_target(conn: Connection[Any], st: StreamTable) -> Target:
     """The target of a FULL stream table, whose columns the server tells."""
     columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
-    hashed = tuple(st.plan["hashed"]) if st.plan else ()
-    return Target(st.qualified_name, columns, st.key_columns, hashed)
+    return Target(st.qualified_name, columns, st.key_columns, tuple(st.plan["hashed"]))
 
 
 def _counted(conn: Connection[Any], statement: str) -> dict[str, int]:
-    row = conn.execute(statement).fetchone()  # type: ignore[call-overload]
+    """Run a statement that returns its counts; never prepared, since sizes differ each time."""
+    row = conn.execute(statement, prepare=False).fetchone()  # type: ignore[call-overload]
     assert row is not None
     return dict(zip(COUNTS, row, strict=True))
 
@@ -193,5 +184,5 @@ def _check(st: StreamTable, counts: dict[str, int]) -> None:
         f"{st.qualified_name} does not hold the rows that its last refresh left",
         f"{counts['expected']} rows should go, {counts['found']} were found;"
         f" {counts['damaged']} groups would have a negative count",
-        "rebuild it: alter it to the same query, or refresh it with refresh_mode 'FULL' once",
+        "rebuild it: alter the stream table to the same query",
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Any
 
 from psycopg import Connection, errors
 
-from headwater.algebra.codec import Json, decode_op, encode
+from headwater.algebra.codec import decode_op, encode
 from headwater.algebra.schema import Column
 from headwater.catalog.model import StreamTable
 from headwater.catalog.names import qualified_name
@@ -25,24 +27,30 @@ def state_name(pgt_id: int) -> str:
     return f"pgtrickle_state.state_{pgt_id}"
 
 
-def stored_plan(plan: Maintenance | None, hashed: tuple[str, ...]) -> Json:
-    """Return what the catalog keeps: the tree, none for FULL, and what the index is on."""
-    return {"view": encode(plan.view) if plan else None, "hashed": list(hashed)}
+def stored_plan(plan: Maintenance | None, hashed: tuple[str, ...]) -> dict[str, object]:
+    """Return what the catalog keeps: the tree as text, none for FULL, and what the index is on."""
+    return {"text": json.dumps(encode(plan.view)) if plan else None, "hashed": list(hashed)}
 
 
 def is_incremental(st: StreamTable) -> bool:
     """Tell whether a stream table has a tree to follow changes by."""
-    return st.plan is not None and st.plan["view"] is not None
+    return st.plan is not None and st.plan["text"] is not None
 
 
 def load_plan(st: StreamTable) -> tuple[Maintenance, Target]:
     """Return the plan of a stream table from the catalog; no SQL is parsed."""
     if not is_incremental(st):
         raise bug(f"{st.qualified_name} has no plan", "only FULL tables have none")
-    plan = plan_maintenance(decode_op(st.plan["view"]))
+    plan = decoded(str(st.plan["text"]))
     state = state_name(st.pgt_id) if plan.root is not None else None
-    target = Target(st.qualified_name, plan.columns, st.key_columns, tuple(st.plan["hashed"]), state)
-    return plan, target
+    hashed = tuple(st.plan["hashed"])
+    return plan, Target(st.qualified_name, plan.columns, st.key_columns, hashed, state)
+
+
+@lru_cache(maxsize=256)
+def decoded(plan: str) -> Maintenance:
+    """Return the plan from its stored text; a long-lived process decodes each once."""
+    return plan_maintenance(decode_op(json.loads(plan)))
 
 
 def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> int:

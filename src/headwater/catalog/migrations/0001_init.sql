@@ -314,3 +314,128 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
+-- What maintenance relies on in a source: the columns used, what is unique, a view's definition.
+CREATE FUNCTION pgtrickle.source_fingerprint(relid oid, columns text[]) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT jsonb_build_object(
+        'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
+                           a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull))
+                      FROM pg_attribute a
+                     WHERE a.attrelid = relid AND a.attname = ANY (columns) AND NOT a.attisdropped),
+        'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid)
+                     FROM pg_index i
+                    WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid),
+        'rule', (SELECT max(r.xmin::text)
+                   FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
+                  WHERE r.ev_class = relid AND v.relkind = 'v'))
+      FROM pg_class
+     WHERE pg_class.oid = relid;
+END;
+
+CREATE FUNCTION pgtrickle.table_with_children(relid oid) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH RECURSIVE tree AS (
+        SELECT relid AS member
+        UNION
+        SELECT i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.member
+    )
+    SELECT array_agg(member ORDER BY member) FROM tree;
+END;
+
+-- The whole of a refresh with nothing to do, in one call. Verdicts:
+--   unfit    something needs a closer look: never filled, altered sources, missing triggers, FULL
+--   pending  some source has changes
+--   moved    nothing had changed; the table and all it reads now stand at the new epoch
+-- The last statement checks and moves under one snapshot, which becomes the epoch. It is committed
+-- asynchronously: losing it in a crash loses no more than the news that nothing had changed.
+CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
+RETURNS TABLE (verdict text, pgt_ids bigint[], epoch bigint, data_timestamp timestamptz)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    tests text;
+    stands bigint[];
+BEGIN
+    WITH RECURSIVE upstream AS (
+        SELECT st.pgt_id, st.pgt_relid FROM pgtrickle.pgt_stream_tables st
+         WHERE st.pgt_id = pgtrickle.stream_table_id(given_name)
+        UNION
+        SELECT st.pgt_id, st.pgt_relid
+          FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
+          JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
+    )
+    SELECT array_agg(u.pgt_id) INTO pgt_ids FROM upstream u;
+    verdict := 'unfit';
+    PERFORM FROM pgtrickle.pgt_stream_tables st
+       LEFT JOIN pg_catalog.pg_class c ON c.oid = st.pgt_relid
+       LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      WHERE st.pgt_id = ANY (pgt_ids)
+        AND (st.status <> 'ACTIVE' OR NOT st.is_populated OR st.needs_reinit OR st.epoch IS NULL
+             OR st.effective_mode <> 'DIFFERENTIAL'
+             OR c.relname IS DISTINCT FROM st.pgt_name OR n.nspname IS DISTINCT FROM st.pgt_schema);
+    IF FOUND OR pgt_ids IS NULL THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    PERFORM FROM pgtrickle.pgt_dependencies d
+      WHERE d.pgt_id = ANY (pgt_ids)
+        AND d.fingerprint IS DISTINCT FROM
+            pgtrickle.source_fingerprint(d.source_relid, d.columns_used);
+    IF FOUND THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    PERFORM FROM pgtrickle.pgt_change_tracking t
+     CROSS JOIN LATERAL pgtrickle.table_with_children(t.source_relid) AS carriers
+      WHERE t.tracked_by_pgt_ids && pgt_ids
+        AND 4 * cardinality(carriers) > (
+            SELECT count(*) FROM pg_catalog.pg_trigger g
+             WHERE g.tgrelid = ANY (carriers) AND g.tgenabled IN ('O', 'A')
+               AND g.tgname LIKE t.trigger_name || '\_%');
+    IF FOUND THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT coalesce(string_agg(format(
+               'EXISTS (SELECT FROM %s WHERE NOT (pg_visible_in_snapshot(__xid, %L) OR __xid = %L))',
+               t.buffer_name, e.snapshot, e.xid), ' OR '), 'false'),
+           array_agg(DISTINCT st.epoch)
+      INTO tests, stands
+      FROM pgtrickle.pgt_stream_tables st
+      JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch
+      LEFT JOIN pgtrickle.pgt_change_tracking t ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
+     WHERE st.pgt_id = ANY (pgt_ids) AND t.buffer_name IS NOT NULL;
+    EXECUTE format($move$
+        WITH idle AS (
+            SELECT set_config('synchronous_commit', 'off', true) WHERE NOT (%s)
+        ), epoch AS (
+            INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
+            SELECT pg_current_snapshot(), pg_current_xact_id(), clock_timestamp() FROM idle
+            RETURNING *
+        ), moved AS (
+            UPDATE pgtrickle.pgt_stream_tables st
+               SET epoch = e.epoch, data_timestamp = e.data_timestamp,
+                   last_refresh_at = e.data_timestamp, updated_at = now(),
+                   frontier = jsonb_build_object('epoch', e.epoch, 'snapshot', e.snapshot::text,
+                       'xid', e.xid::text, 'data_timestamp', e.data_timestamp)
+              FROM epoch e
+             WHERE st.pgt_id = ANY ($1) AND st.epoch = ANY ($2)
+            RETURNING st.pgt_id
+        ), history AS (
+            INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, data_timestamp, start_time, end_time,
+                   action, status, delta_rows, epoch, engine, backend_pid)
+            SELECT m.pgt_id, e.data_timestamp, transaction_timestamp(), clock_timestamp(),
+                   'NO_DATA', 'COMPLETED', 0, e.epoch, 'postgres', pg_backend_pid()
+              FROM moved m CROSS JOIN epoch e
+        )
+        SELECT e.epoch, e.data_timestamp FROM epoch e
+         WHERE (SELECT count(*) FROM moved) = cardinality($1)$move$, tests)
+       INTO epoch, data_timestamp USING pgt_ids, stands;
+    verdict := CASE WHEN epoch IS NULL THEN 'pending' ELSE 'moved' END;
+    RETURN NEXT;
+END
+$$;

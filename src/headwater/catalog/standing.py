@@ -1,0 +1,91 @@
+"""All that a refresh needs to know of a set of stream tables, read at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from headwater.catalog.model import Dependency, Epoch, StreamTable, Tracking
+from headwater.catalog.rows import Connection, columns_of, cursor_of
+from headwater.graph import upstream_first
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A stream table, the epoch at which it stands, and how its sources are captured."""
+
+    table: StreamTable
+    epoch: Epoch | None
+    sources: tuple[Tracking, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `move_if_unchanged` found; the epoch is set if it moved the tables."""
+
+    verdict: str
+    pgt_ids: tuple[int, ...] | None
+    epoch: int | None
+    data_timestamp: object
+
+
+_TABLES = sql.SQL(
+    "SELECT {} FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s)"
+).format(columns_of(StreamTable)).as_bytes()
+_DEPENDENCIES = sql.SQL(
+    "SELECT {} FROM pgtrickle.pgt_dependencies WHERE pgt_id = ANY (%s) ORDER BY pgt_id, source_relid"
+).format(columns_of(Dependency)).as_bytes()
+_TRACKING = sql.SQL(
+    "SELECT {} FROM pgtrickle.pgt_change_tracking"
+    " WHERE tracked_by_pgt_ids && %s::int8[] ORDER BY source_relid"
+).format(columns_of(Tracking)).as_bytes()
+_EPOCHS = sql.SQL(
+    "SELECT {} FROM pgtrickle.pgt_epochs WHERE epoch IN"
+    " (SELECT epoch FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s))"
+).format(columns_of(Epoch)).as_bytes()
+
+
+def load_standings(conn: Connection, pgt_ids: list[int]) -> tuple[Standing, ...]:
+    """Return the stream tables of these ids, each after those that it reads; one round trip."""
+    with (
+        cursor_of(conn, StreamTable) as tables,
+        cursor_of(conn, Dependency) as dependencies,
+        cursor_of(conn, Tracking) as tracking,
+        cursor_of(conn, Epoch) as epochs,
+    ):
+        with conn.pipeline():
+            tables.execute(_TABLES, [pgt_ids])
+            dependencies.execute(_DEPENDENCIES, [pgt_ids])
+            tracking.execute(_TRACKING, [pgt_ids])
+            epochs.execute(_EPOCHS, [pgt_ids])
+        found = {st.pgt_id: st for st in tables.fetchall()}
+        edges, sources = dependencies.fetchall(), tracking.fetchall()
+        stands = {epoch.epoch: epoch for epoch in epochs.fetchall()}
+    ordered = _ordered(found, edges)
+    return tuple(
+        Standing(
+            st,
+            stands.get(st.epoch) if st.epoch is not None else None,
+            tuple(t for t in sources if st.pgt_id in t.tracked_by_pgt_ids),
+        )
+        for st in ordered
+    )
+
+
+def _ordered(found: dict[int, StreamTable], edges: list[Dependency]) -> list[StreamTable]:
+    by_relid = {st.pgt_relid: st.pgt_id for st in found.values()}
+    reads: dict[int, list[int]] = {pgt_id: [] for pgt_id in sorted(found)}
+    for edge in edges:
+        if edge.source_relid in by_relid:
+            reads[edge.pgt_id].append(by_relid[edge.source_relid])
+    return [found[pgt_id] for pgt_id in upstream_first(reads)]
+
+
+def move_if_unchanged(conn: Connection, name: str) -> Verdict:
+    """Finish a refresh with nothing to do in one call, or say what there is to do."""
+    with conn.cursor(binary=True) as cursor:
+        query = "SELECT verdict, pgt_ids, epoch, data_timestamp FROM pgtrickle.move_if_unchanged(%s)"
+        row = cursor.execute(query, [name]).fetchone()
+    assert row is not None
+    return Verdict(row[0], tuple(row[1]) if row[1] else None, row[2], row[3])
