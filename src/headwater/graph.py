@@ -32,7 +32,9 @@ def closure(start: Node, reads: Mapping[Node, Iterable[Node]]) -> tuple[Node, ..
         if node not in found:
             found.add(node)
             waiting.extend(reads.get(node, ()))
-    return tuple(n for n in upstream_first({n: list(reads.get(n, ())) for n in found}) if n in found)
+    return tuple(
+        n for n in upstream_first({n: list(reads.get(n, ())) for n in found}) if n in found
+    )
 
 
 def inverted(reads: Mapping[Node, Iterable[Node]]) -> dict[Node, list[Node]]:

@@ -13,8 +13,8 @@ MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 CORE = {"errors", "algebra"}
-ENGINE = CORE | {"sql", "delta", "catalog"}
-API = ENGINE | {"reference", "postgres", "spark"}
+ENGINE = CORE | {"sql", "delta", "catalog", "graph"}
+API = ENGINE | {"reference", "postgres", "spark", "results", "embedded"}
 SCHEDULE = API | {"api"}
 TOP = SCHEDULE | {"schedule", "__init__"}
 
@@ -25,7 +25,10 @@ MAY_IMPORT = {
     "sql": CORE,
     "delta": CORE,
     "reference": CORE,
-    "catalog": {"errors"},
+    "graph": set[str](),
+    "embedded": {"errors"},
+    "catalog": {"errors", "graph"},
+    "results": {"catalog"},
     "postgres": ENGINE,
     "spark": ENGINE,
     "api": API,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 from headwater.algebra import expr, ops, schema
 from headwater.errors import bug
 
-Json = dict[str, object] | list[object] | str | int | float | bool | None
+Json = Any  # what JSON decodes to
 
 _TYPES: dict[str, type] = {
     cls.__name__: cls
@@ -37,11 +38,11 @@ def decode(value: Json) -> object:
     """Return the value that `encode` was given."""
     match value:
         case list():
-            return tuple(decode(item) for item in value)  # type: ignore[arg-type]
+            return tuple(decode(item) for item in value)
         case {"is": str(name), **fields}:
             if name not in _TYPES:
                 raise bug(f"unknown node {name} in a stored plan", "it was written by other code")
-            arguments = {key: decode(item) for key, item in fields.items()}  # type: ignore[arg-type]
+            arguments = {str(key): decode(item) for key, item in fields.items()}
             return _TYPES[name](**arguments)
     return value
 

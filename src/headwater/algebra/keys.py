@@ -6,6 +6,7 @@ to NULL, as in a UNIQUE NULLS NOT DISTINCT index.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 from headwater.algebra.expr import Expr, as_column, equality
@@ -28,7 +29,7 @@ Key = frozenset[str]
 _ENOUGH = 8  # keys kept per operator: a wide join of tables with many keys has a product of them
 
 
-def unique_keys(op: Op) -> tuple[Key, ...]:  # noqa: PLR0911 - one line per node
+def unique_keys(op: Op) -> tuple[Key, ...]:  # noqa: C901, PLR0911 - one line per node
     """Return column sets that are unique in the result, shortest first; none if it is a bag."""
     match op:
         case Scan():
@@ -60,8 +61,8 @@ def choose_key(op: Op) -> tuple[str, ...] | None:
     return tuple(name for name in names(schema(op)) if name in keys[0])
 
 
-def _best(keys: object) -> tuple[Key, ...]:
-    found = sorted(set(keys), key=lambda k: (len(k), sorted(k)))  # type: ignore[call-overload]
+def _best(keys: Iterable[Key]) -> tuple[Key, ...]:
+    found = sorted(set(keys), key=lambda k: (len(k), sorted(k)))
     minimal = [k for k in found if not any(other < k for other in found)]
     return tuple(minimal[:_ENOUGH])
 

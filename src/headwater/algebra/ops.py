@@ -1,7 +1,8 @@
 """The operators: bags with integer weights in, one such bag out.
 
-A *view* tree uses Scan, Single, Project, Filter, Repeat, UnionAll, Join, AntiJoin and Aggregate. Every other construct of SQL is lowered to these: DISTINCT, UNION, INTERSECT and EXCEPT
-to aggregates, outer joins to a join and a NULL-padded anti-join.
+A *view* tree uses Scan, Single, Project, Filter, Repeat, UnionAll, Join, AntiJoin and Aggregate.
+Every other construct of SQL is lowered to these: DISTINCT, UNION, INTERSECT and EXCEPT to
+aggregates, outer joins to a join and a NULL-padded anti-join.
 
 A *delta* tree may also use the nodes below the second heading; `Delta`, `Before` and `After` say
 which state of a relation is meant, and an engine decides what they read.

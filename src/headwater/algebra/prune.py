@@ -23,7 +23,7 @@ from headwater.algebra.schema import names
 from headwater.errors import bug
 
 
-def prune(op: Op, needed: frozenset[str] | None = None) -> Op:
+def prune(op: Op, needed: frozenset[str] | None = None) -> Op:  # noqa: C901, PLR0911
     """Return a view tree that produces at least the needed columns, by default all of its own.
 
     Rows and weights stay as they are; a scan may end with no column at all, as under count(*).
@@ -46,8 +46,9 @@ def prune(op: Op, needed: frozenset[str] | None = None) -> Op:
             return replace(op, input=prune(op.input, needed | refs(op.times)))
         case Join() | AntiJoin():
             wanted = needed | refs(*op.on)
-            sides = (prune(side, wanted & set(names(schema(side)))) for side in (op.left, op.right))
-            return type(op)(*sides, op.on)
+            left = prune(op.left, wanted & set(names(schema(op.left))))
+            right = prune(op.right, wanted & set(names(schema(op.right))))
+            return replace(op, left=left, right=right)
         case Aggregate():
             calls = tuple(c for c in op.calls if c.column.name in needed)
             wanted = refs(*(c.expr for c in calls)) | set(op.keys)

@@ -16,8 +16,8 @@ from headwater.api.arguments import (
     parse_status,
 )
 from headwater.api.create import compile_for, reason
+from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.refresh import move_all
 from headwater.api.sources import captured, dependencies_of, reads, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
 from headwater.catalog import streams
@@ -47,7 +47,7 @@ from headwater.sql.analyse import describe
 class Changes:
     """The arguments of alter; None, or UNCHANGED for the schedule, leaves a thing as it is."""
 
-    schedule: str | None | Unchanged = UNCHANGED
+    schedule: str | Unchanged | None = UNCHANGED
     refresh_mode: str | None = None
     status: str | None = None
     engine: str | None = None
@@ -78,7 +78,7 @@ def _plain_values(conn: Connection[Any], changes: Changes) -> dict[str, object]:
     values: dict[str, object] = {}
     if changes.schedule is not UNCHANGED:
         minimum = read_settings(conn).min_target_lag_seconds
-        schedule = parse_schedule(changes.schedule, minimum)  # type: ignore[arg-type]
+        schedule = parse_schedule(changes.schedule, minimum)
         values |= {"schedule": schedule.words, "target_lag": schedule.lag}
     if changes.status is not None:
         values["status"] = parse_status(changes.status)
@@ -145,12 +145,12 @@ def _replace_plan(
     columns = compiled.analysis.columns
     drop_index(conn, st)
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
-    conn.execute(f"DELETE FROM {st.qualified_name}")  # type: ignore[arg-type]
+    conn.execute(f"DELETE FROM {st.qualified_name}")
     _fit_columns(conn, st, compiled)
     key = choose_key(plan) if plan else None
     hashed = choose_hashed(conn, columns) if key is None else ()
     state = state_name(st.pgt_id)
-    conn.execute(f"DROP TABLE IF EXISTS {state}")  # type: ignore[arg-type]
+    conn.execute(f"DROP TABLE IF EXISTS {state}")
     if plan is not None and plan.root is not None:
         create_state(conn, plan, state)
     streams.update_stream_table(
@@ -182,4 +182,4 @@ def _fit_columns(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> 
             collate = f" COLLATE {type.collation}" if type.collation else ""
             steps.append(f"ADD COLUMN {identifier(name)} {type.name}{collate}")
     if steps:
-        conn.execute(f"ALTER TABLE {st.qualified_name} {', '.join(steps)}")  # type: ignore[arg-type]
+        conn.execute(f"ALTER TABLE {st.qualified_name} {', '.join(steps)}")

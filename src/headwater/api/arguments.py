@@ -18,7 +18,7 @@ _CRON_FIELDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a table is refreshed: the words as given and the lag they allow; both None: DOWNSTREAM."""
+    """When a table is refreshed: the words as given, the lag they allow; None: DOWNSTREAM."""
 
     words: str | None
     lag: timedelta | None

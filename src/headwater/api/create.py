@@ -14,8 +14,8 @@ from headwater.api.arguments import (
     parse_mode,
     parse_schedule,
 )
+from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.refresh import move_all
 from headwater.api.sources import captured, dependencies_of, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
 from headwater.catalog import streams
@@ -108,7 +108,7 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
             _fill(conn, pgt_id)
         create_index(conn, pgt_id, target)
         create_guard(conn, target.name)
-        conn.execute(f"ANALYZE {target.name}")  # type: ignore[arg-type]
+        conn.execute(f"ANALYZE {target.name}")
     return created(conn, pgt_id, compiled)
 
 

@@ -14,8 +14,10 @@ from headwater.errors import DependentsExist
 from headwater.graph import closure, inverted
 
 
-def drop_stream_table(conn: Connection[Any], name: str, *, cascade: bool = False) -> tuple[str, ...]:
-    """Drop a stream table and, with cascade, those that read it; returns their names, last first."""
+def drop_stream_table(
+    conn: Connection[Any], name: str, *, cascade: bool = False
+) -> tuple[str, ...]:
+    """Drop a stream table and, with cascade, those that read it; return their names."""
     reconcile(conn)
     st = streams.get_stream_table(conn, name)
     with conn.transaction():

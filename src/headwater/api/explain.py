@@ -103,7 +103,7 @@ def _costs(conn: Connection[Any], st: StreamTable, sql: str) -> dict[str, float]
     with conn.transaction(force_rollback=True):
         pin(conn, load_standings(conn, [st.pgt_id])[0], read_settings(conn))
         for name, statement in wanted.items():
-            row = conn.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchone()  # type: ignore[call-overload]
+            row = conn.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchone()
             assert row is not None
             plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
             found[name] = float(plan[0]["Plan"]["Total Cost"])
@@ -126,7 +126,7 @@ def _strategy(op: Op) -> str | None:
         case UnionAll():
             return "linear"
         case Aggregate(calls=calls):
-            return _aggregate_strategy(calls and {c.kind for c in calls} or set())
+            return _aggregate_strategy({c.kind for c in calls})
     return None
 
 

@@ -89,7 +89,7 @@ class Headwater:
         """Remove every trace of headwater; stream tables stay as plain tables."""
         install.uninstall(self._conn)
 
-    def create_stream_table(
+    def create_stream_table(  # noqa: PLR0913, PLR0917 - the arguments of the SQL function
         self,
         name: str,
         query: str,
@@ -112,7 +112,7 @@ class Headwater:
         request = create.make_request(self._conn, name, query, options)
         return create.create_stream_table(self._conn, request)
 
-    def create_or_replace_stream_table(
+    def create_or_replace_stream_table(  # noqa: PLR0913, PLR0917 - the arguments of the SQL function
         self,
         name: str,
         query: str,
@@ -142,10 +142,10 @@ class Headwater:
             str(st.reason),
         )
 
-    def alter_stream_table(
+    def alter_stream_table(  # noqa: PLR0913, PLR0917 - the arguments of the SQL function
         self,
         name: str,
-        schedule: str | None | Unchanged = UNCHANGED,
+        schedule: str | Unchanged | None = UNCHANGED,
         refresh_mode: str | None = None,
         status: str | None = None,
         engine: str | None = None,
@@ -158,7 +158,7 @@ class Headwater:
         alter.alter_stream_table(self._conn, name, changes)
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> tuple[str, ...]:
-        """Drop a stream table; refused while others read it, unless `cascade`. Returns the names."""
+        """Drop a stream table; refused while others read it, unless `cascade`."""
         return drop.drop_stream_table(self._conn, name, cascade=cascade)
 
     def refresh_stream_table(self, name: str, wait: bool = True) -> RefreshResult:
@@ -194,4 +194,4 @@ class Headwater:
 
     def _rows(self, kind: type[Any], query: str) -> tuple[Any, ...]:
         with self._conn.cursor(row_factory=class_row(kind)) as cursor:
-            return tuple(cursor.execute(query))  # type: ignore[call-overload]
+            return tuple(cursor.execute(query))

@@ -7,17 +7,19 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from headwater.api.reconcile import reconcile, repair_sources
+from headwater.api.moving import move
+from headwater.api.reconcile import reconcile
+from headwater.api.repair import repair_sources
 from headwater.api.transactions import lock_tables, one_snapshot
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
-from headwater.catalog.settings import Settings, read_settings
+from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import Standing, load_standings, move_if_unchanged
 from headwater.errors import HeadwaterError, InvalidArgument, LockTimeout
 from headwater.postgres.cleaning import clean_at_once, clean_seen
 from headwater.postgres.faults import classify
-from headwater.postgres.refresh import Outcome, Stopwatch, refresh_table
+from headwater.postgres.refresh import Stopwatch
 from headwater.results import RefreshResult
 
 _PRUNE_EVERY = 64  # epochs
@@ -39,7 +41,11 @@ def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshRes
     found = move_if_unchanged(conn, name)
     if found.verdict == "moved" and found.pgt_ids:
         st = streams.get_by_id(conn, found.pgt_ids[0])
-        return [RefreshResult(st.qualified_name, "NO_DATA", epoch=found.epoch, data_timestamp=found.data_timestamp)]
+        return [
+            RefreshResult(
+                st.qualified_name, "NO_DATA", epoch=found.epoch, data_timestamp=found.data_timestamp
+            )
+        ]
     if found.verdict == "unfit":
         reconcile(conn)
         found = move_if_unchanged(conn, streams.get_stream_table(conn, name).qualified_name)
@@ -69,13 +75,13 @@ def _in_one_transaction(
     conn: Connection[Any], pgt_ids: list[int], *, wait: bool
 ) -> list[RefreshResult]:
     settings = read_settings(conn)
-    current = load_standings(conn, pgt_ids)[-1].table
-    names = [s.table.qualified_name for s in load_standings(conn, pgt_ids)]
+    tables = [standing.table for standing in load_standings(conn, pgt_ids)]
+    current = tables[-1]
     results: list[RefreshResult] = []
     standings: tuple[Standing, ...] = ()
     try:
         with one_snapshot(conn):
-            lock_tables(conn, names, wait=wait)
+            lock_tables(conn, [t.qualified_name for t in tables], wait=wait)
             epoch = epochs.record_epoch(conn)
             standings = load_standings(conn, pgt_ids)
             for standing in standings:
@@ -92,60 +98,6 @@ def _in_one_transaction(
         raise
     _clean_shared(conn, standings, epoch)
     return results
-
-
-def move_all(conn: Connection[Any], pgt_ids: list[int]) -> tuple[Standing, ...]:
-    """Refresh tables, upstream first, in the open transaction; its snapshot is the epoch.
-
-    Returns how they stood before.
-    """
-    settings, epoch = read_settings(conn), epochs.record_epoch(conn)
-    standings = load_standings(conn, pgt_ids)
-    for standing in standings:
-        move(conn, standing, epoch, settings)
-    return standings
-
-
-def move(
-    conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings
-) -> RefreshResult:
-    """Refresh one table in the open transaction and record that it stands at `epoch`."""
-    outcome = refresh_table(conn, standing, settings)
-    st, counts = standing.table, outcome.counts
-    _record_success(conn, st, epoch, outcome)
-    return RefreshResult(
-        st.qualified_name,
-        outcome.action,
-        counts["inserted"],
-        counts["updated"],
-        counts["deleted"],
-        counts["delta_rows"],
-        epoch.epoch,
-        epoch.data_timestamp,
-        dict(outcome.timings),
-        outcome.reason,
-    )
-
-
-def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcome: Outcome) -> None:
-    streams.record_move(conn, st.pgt_id, epoch)
-    counts = outcome.counts
-    history.record_refresh(
-        conn,
-        st.pgt_id,
-        RefreshOutcome(
-            action=outcome.action,
-            data_timestamp=epoch.data_timestamp,
-            rows_inserted=counts["inserted"],
-            rows_updated=counts["updated"],
-            rows_deleted=counts["deleted"],
-            delta_rows=counts["delta_rows"],
-            epoch=epoch.epoch,
-            engine="postgres",
-            reason=outcome.reason,
-            timings=outcome.timings,
-        ),
-    )
 
 
 def _record_failure(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:

@@ -36,9 +36,7 @@ def lock_tables(conn: Connection[Any], names: Iterable[str], *, wait: bool = Tru
     if not listed:
         return
     try:
-        conn.execute(  # type: ignore[call-overload]
-            f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}"
-        )
+        conn.execute(f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}")
     except psycopg.errors.LockNotAvailable as error:
         raise LockTimeout(
             f"{listed} is being refreshed or written by someone else",

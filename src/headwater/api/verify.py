@@ -6,8 +6,9 @@ from typing import Any
 
 from psycopg import Connection
 
-from headwater.api.reconcile import reconcile, repair_sources
-from headwater.api.refresh import move_all
+from headwater.api.moving import move_all
+from headwater.api.reconcile import reconcile
+from headwater.api.repair import repair_sources
 from headwater.api.sources import upstream
 from headwater.api.transactions import lock_tables, one_snapshot
 from headwater.catalog import streams
@@ -36,7 +37,9 @@ def verify(conn: Connection[Any], name: str) -> Verification:
             standings = move_all(conn, [t.pgt_id for t in tables])
             pin(conn, standings[-1], read_settings(conn))
             missing, extra, rows = _compare(conn, st)
-    return Verification(st.qualified_name, not missing and not extra, missing, extra, rows, st.epoch)
+    return Verification(
+        st.qualified_name, not missing and not extra, missing, extra, rows, st.epoch
+    )
 
 
 def _compare(conn: Connection[Any], st: StreamTable) -> tuple[int, int, int]:
@@ -47,7 +50,7 @@ def _compare(conn: Connection[Any], st: StreamTable) -> tuple[int, int, int]:
     )
     query = f"SELECT {shown} FROM ({st.canonical_query}) AS q"
     table = f"SELECT {shown} FROM {st.qualified_name}"
-    row = conn.execute(  # type: ignore[call-overload]
+    row = conn.execute(
         f"SELECT (SELECT count(*) FROM ({query} EXCEPT ALL {table}) AS missing),"
         f" (SELECT count(*) FROM ({table} EXCEPT ALL {query}) AS extra),"
         f" (SELECT count(*) FROM {st.qualified_name})"

@@ -10,10 +10,14 @@ from headwater.catalog.rows import Connection, columns_of, cursor_of
 from headwater.errors import NotFound, bug
 
 _COLUMNS = columns_of(Epoch)
-_RECORD = sql.SQL("""
+_RECORD = (
+    sql.SQL("""
     INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
     SELECT pg_current_snapshot(), pg_current_xact_id(), transaction_timestamp()
-    RETURNING {}""").format(_COLUMNS).as_bytes()
+    RETURNING {}""")
+    .format(_COLUMNS)
+    .as_bytes()
+)
 _UNUSED = sql.SQL("""
       FROM pgtrickle.pgt_epochs e
      WHERE e.epoch < (SELECT max(epoch) FROM pgtrickle.pgt_epochs)

@@ -48,12 +48,16 @@ _FINISH = sql.SQL(
     "UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {} WHERE refresh_id = "
     "%(refresh_id)s"
 ).format(assignments(_OUTCOME))
-_RECORD = sql.SQL(
-    "INSERT INTO pgtrickle.pgt_refresh_history"
-    " (pgt_id, start_time, end_time, backend_pid, {})"
-    " VALUES (%(pgt_id)s, transaction_timestamp(), clock_timestamp(), pg_backend_pid(), {})"
-    " RETURNING refresh_id"
-).format(identifiers(_OUTCOME), placeholders(_OUTCOME)).as_bytes()
+_RECORD = (
+    sql.SQL(
+        "INSERT INTO pgtrickle.pgt_refresh_history"
+        " (pgt_id, start_time, end_time, backend_pid, {})"
+        " VALUES (%(pgt_id)s, transaction_timestamp(), clock_timestamp(), pg_backend_pid(), {})"
+        " RETURNING refresh_id"
+    )
+    .format(identifiers(_OUTCOME), placeholders(_OUTCOME))
+    .as_bytes()
+)
 _START = sql.SQL(
     "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)"
     " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid()) RETURNING refresh_id"

@@ -45,7 +45,9 @@ def cursor_of(conn: Connection, model: type[Row]) -> psycopg.Cursor[Row]:
     return conn.cursor(binary=True, row_factory=kwargs_row(build))
 
 
-def fetch_scalar(conn: Connection, query: sql.Composed | sql.SQL | bytes, values: Any = None) -> Any:
+def fetch_scalar(
+    conn: Connection, query: sql.Composed | sql.SQL | bytes, values: Any = None
+) -> Any:
     """Return the first column of the first row; None if there is no row."""
     with conn.cursor(binary=True, row_factory=scalar_row) as cursor:
         return cursor.execute(query, values).fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from psycopg import sql
 
@@ -27,23 +28,38 @@ class Verdict:
     verdict: str
     pgt_ids: tuple[int, ...] | None
     epoch: int | None
-    data_timestamp: object
+    data_timestamp: datetime | None
 
 
-_TABLES = sql.SQL(
-    "SELECT {} FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s)"
-).format(columns_of(StreamTable)).as_bytes()
-_DEPENDENCIES = sql.SQL(
-    "SELECT {} FROM pgtrickle.pgt_dependencies WHERE pgt_id = ANY (%s) ORDER BY pgt_id, source_relid"
-).format(columns_of(Dependency)).as_bytes()
-_TRACKING = sql.SQL(
-    "SELECT {} FROM pgtrickle.pgt_change_tracking"
-    " WHERE tracked_by_pgt_ids && %s::int8[] ORDER BY source_relid"
-).format(columns_of(Tracking)).as_bytes()
-_EPOCHS = sql.SQL(
-    "SELECT {} FROM pgtrickle.pgt_epochs WHERE epoch IN"
-    " (SELECT epoch FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s))"
-).format(columns_of(Epoch)).as_bytes()
+_TABLES = (
+    sql.SQL("SELECT {} FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s)")
+    .format(columns_of(StreamTable))
+    .as_bytes()
+)
+_DEPENDENCIES = (
+    sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_dependencies WHERE pgt_id = ANY (%s)"
+        " ORDER BY pgt_id, source_relid"
+    )
+    .format(columns_of(Dependency))
+    .as_bytes()
+)
+_TRACKING = (
+    sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_change_tracking"
+        " WHERE tracked_by_pgt_ids && %s::int8[] ORDER BY source_relid"
+    )
+    .format(columns_of(Tracking))
+    .as_bytes()
+)
+_EPOCHS = (
+    sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_epochs WHERE epoch IN"
+        " (SELECT epoch FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s))"
+    )
+    .format(columns_of(Epoch))
+    .as_bytes()
+)
 
 
 def load_standings(conn: Connection, pgt_ids: list[int]) -> tuple[Standing, ...]:
@@ -85,7 +101,9 @@ def _ordered(found: dict[int, StreamTable], edges: list[Dependency]) -> list[Str
 def move_if_unchanged(conn: Connection, name: str) -> Verdict:
     """Finish a refresh with nothing to do in one call, or say what there is to do."""
     with conn.cursor(binary=True) as cursor:
-        query = "SELECT verdict, pgt_ids, epoch, data_timestamp FROM pgtrickle.move_if_unchanged(%s)"
+        query = (
+            "SELECT verdict, pgt_ids, epoch, data_timestamp FROM pgtrickle.move_if_unchanged(%s)"
+        )
         row = cursor.execute(query, [name]).fetchone()
     assert row is not None
     return Verdict(row[0], tuple(row[1]) if row[1] else None, row[2], row[3])

@@ -7,6 +7,7 @@ have made rows that are left out later.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from headwater.algebra.expr import as_column, equality
 from headwater.algebra.ops import (
@@ -21,14 +22,17 @@ from headwater.algebra.ops import (
     Project,
     Repeat,
     Restrict,
+    SemiJoin,
     UnionAll,
     schema,
 )
 from headwater.algebra.schema import Column, names
 from headwater.algebra.walk import walk
 
+J = TypeVar("J", bound=Join | SemiJoin | AntiJoin)
 
-def push_keys(op: Op, columns: tuple[str, ...], keys: Op) -> Op:
+
+def push_keys(op: Op, columns: tuple[str, ...], keys: Op) -> Op:  # noqa: PLR0911
     """Return `op` ⋉ `keys` on `columns`, restricted as far down as the columns reach."""
     match op:
         case Project():
@@ -59,15 +63,20 @@ def _arm(union: UnionAll, arm: Op, columns: tuple[str, ...], keys: Op) -> Op:
 def _joined(op: Join, columns: tuple[str, ...], keys: Op) -> Op:
     """Push into the side that owns all the columns, and across the join's equalities."""
     partner = _partners(op)
-    pushed: Op = op
+    pushed = op
     for side in ("left", "right"):
         own = set(names(schema(getattr(op, side))))
         reach = tuple(c if c in own else partner.get(c) for c in columns)
         known = tuple(c for c in reach if c in own and c is not None)
         direct = set(columns) <= own
         if len(known) == len(columns) and (direct or _is_keyed(getattr(op, side))):
-            pushed = replace(pushed, **{side: push_keys(getattr(op, side), known, keys)})
+            pushed = with_side(pushed, side, push_keys(getattr(op, side), known, keys))
     return Restrict(op, columns, keys) if pushed is op else pushed
+
+
+def with_side(op: J, side: str, new: Op) -> J:
+    """Return a join with one side replaced."""
+    return replace(op, left=new) if side == "left" else replace(op, right=new)
 
 
 def _partners(op: Join) -> dict[str, str]:
@@ -95,7 +104,7 @@ def restrict_joined(op: Join) -> Op:
             columns, matching = _equated(op, state, change)
             if columns:
                 keys = Keys(change, matching)
-                return replace(op, **{side: After(push_keys(state.input, columns, keys))})
+                return with_side(op, side, After(push_keys(state.input, columns, keys)))
     return op
 
 

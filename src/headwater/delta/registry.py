@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 from headwater.algebra.ops import Op
 from headwater.errors import bug
 
-O = TypeVar("O", bound=Op)
+Kind = TypeVar("Kind", bound=Op)
 RULES: dict[type[Op], Callable[[Any], Op]] = {}
 
 
-def rule(kind: type[O]) -> Callable[[Callable[[O], Op]], Callable[[O], Op]]:
+def rule(kind: type[Kind]) -> Callable[[Callable[[Kind], Op]], Callable[[Kind], Op]]:
     """Register the decorated function as the delta rule of an operator."""
 
-    def register(diff: Callable[[O], Op]) -> Callable[[O], Op]:
+    def register(diff: Callable[[Kind], Op]) -> Callable[[Kind], Op]:
         RULES[kind] = diff
         return diff
 

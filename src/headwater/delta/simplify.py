@@ -1,9 +1,9 @@
 """Algebraic simplification of delta trees.
 
-    Δ(unchanged source) = ∅, and ∅ spreads:  π(∅) = ∅,  ∅ ⋈ A = ∅,  A ⊎ ∅ = A,  A ▷ ∅ = A
-    A⁻ = A⁺ ⊎ −ΔA, as a signed union; A⁻ = A⁺ where ΔA = ∅
-    joins distribute over that union, so that each term starts from a change
-    ⋉K is pushed to the scans
+Δ(unchanged source) = ∅, and ∅ spreads:  π(∅) = ∅,  ∅ ⋈ A = ∅,  A ⊎ ∅ = A,  A ▷ ∅ = A
+A⁻ = A⁺ ⊎ −ΔA, as a signed union; A⁻ = A⁺ where ΔA = ∅
+joins distribute over that union, so that each term starts from a change
+⋉K is pushed to the scans
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headwater.algebra.ops import (
 )
 from headwater.algebra.schema import names
 from headwater.algebra.walk import rebuild
-from headwater.delta.pushdown import push_keys, restrict_joined
+from headwater.delta.pushdown import J, push_keys, restrict_joined, with_side
 from headwater.delta.registry import derive
 
 
@@ -60,7 +60,7 @@ def _before(op: Op, changed: frozenset[int] | None) -> Op:
     return UnionAll((After(op), Negate(change)), schema(op))
 
 
-def _step(op: Op) -> Op:
+def _step(op: Op) -> Op:  # noqa: PLR0911 - one case per node
     """Simplify one node whose inputs are simple already."""
     match op:
         case UnionAll():
@@ -113,14 +113,14 @@ def _arms(op: Op) -> tuple[Op, ...] | None:
     return None
 
 
-def _distributed(op: Join | SemiJoin | AntiJoin, side: str, arms: tuple[Op, ...]) -> Op:
+def _distributed(op: J, side: str, arms: tuple[Op, ...]) -> Op:
     """(A ⊎ −B) ⋈ C = (A ⋈ C) ⊎ −(B ⋈ C)."""
     terms: list[Op] = []
     for arm in arms:
         if isinstance(arm, Negate):
-            terms.append(Negate(_step(replace(op, **{side: arm.input}))))
+            terms.append(Negate(_step(with_side(op, side, arm.input))))
         else:
-            terms.append(_step(replace(op, **{side: arm})))
+            terms.append(_step(with_side(op, side, arm)))
     return _step(UnionAll(tuple(terms), schema(op)))
 
 
@@ -141,9 +141,9 @@ def _filtering_join(op: SemiJoin | AntiJoin) -> Op:
     if isinstance(op.right, Empty):
         return op.left if isinstance(op, AntiJoin) else Empty(schema(op))
     arms = _arms(op.left)
-    if arms is not None and any(isinstance(arm, After) for arm in arms):
-        return _distributed(op, "left", arms)
-    return op
+    if arms is None or not any(isinstance(arm, After) for arm in arms):
+        return op
+    return _distributed(op, "left", arms)
 
 
 def _restrict(op: Restrict) -> Op:
@@ -156,7 +156,9 @@ def _restrict(op: Restrict) -> Op:
         case UnionAll():
             arms = _arms(op.input)
             if arms is not None:
-                return _step(replace(op.input, inputs=tuple(_restrict(replace(op, input=a)) for a in arms)))
+                return _step(
+                    replace(op.input, inputs=tuple(_restrict(replace(op, input=a)) for a in arms))
+                )
         case Negate(input=inner):
             return Negate(_restrict(replace(op, input=inner)))
         case After(input=state):

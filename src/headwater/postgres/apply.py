@@ -132,9 +132,13 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
         f"SELECT {listed(outputs)}\nFROM (SELECT * FROM {change} WHERE {WEIGHT} < 0) AS g"
         f"\nFULL JOIN (SELECT * FROM {change} WHERE {WEIGHT} > 0) AS c ON {on}",
     )
-    select = f"SELECT t.ctid AS __row, p.* FROM (SELECT * FROM {paired} WHERE __goes) AS p JOIN {target.name} AS t ON "
+    select = (
+        f"SELECT t.ctid AS __row, p.* FROM (SELECT * FROM {paired} WHERE __goes) AS p"
+        f" JOIN {target.name} AS t ON "
+    )
     stored = [
-        (f"p.{identifier(g)}", f"t.{identifier(k.name)}", k) for k, g in zip(keys, going, strict=True)
+        (f"p.{identifier(g)}", f"t.{identifier(k.name)}", k)
+        for k, g in zip(keys, going, strict=True)
     ]
     located = renderer.add("located", joined(select, stored))
     sets, names = listed(f"{c} = l.{c}" for c in columns), listed(columns)
@@ -162,7 +166,11 @@ def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str
     going = renderer.add(
         "going", f"SELECT row_number() OVER () AS __id, * FROM {change} WHERE {WEIGHT} < 0"
     )
-    tests = [f"{hash_of('t.', target.hashed)} = {hash_of('g.', target.hashed)}"] if target.hashed else []
+    tests = (
+        [f"{hash_of('t.', target.hashed)} = {hash_of('g.', target.hashed)}"]
+        if target.hashed
+        else []
+    )
     for column in target.columns:
         name = identifier(column.name)
         a, b = image(f"t.{name}", column), image(f"g.{name}", column)

@@ -56,7 +56,7 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
     columns = _columns(conn, relid, wanted)
     _sync_buffer(conn, relid, columns, known)
     for event in EVENTS:
-        conn.execute(function_sql(relid, event, columns))  # type: ignore[arg-type]
+        conn.execute(function_sql(relid, event, columns))
     leaves = list_leaves(conn, relid)
     for carrier in (relid, *leaves):
         _sync_triggers(conn, relid, carrier)
@@ -97,12 +97,12 @@ def _sync_buffer(
     definition = {c.name: _definition(c) for c in columns}
     if known is None:
         parts = listed(["__xid xid8 NOT NULL", "__weight int NOT NULL", *definition.values()])
-        conn.execute(f"CREATE TABLE {buffer} ({parts})")  # type: ignore[arg-type]
+        conn.execute(f"CREATE TABLE {buffer} ({parts})")
         return
     steps = [f"DROP COLUMN {identifier(n)}" for n in known.columns if n not in definition]
     steps += [f"ADD COLUMN {d}" for n, d in definition.items() if n not in known.columns]
     if steps:
-        conn.execute(f"ALTER TABLE {buffer} {listed(steps)}")  # type: ignore[arg-type]
+        conn.execute(f"ALTER TABLE {buffer} {listed(steps)}")
 
 
 def _definition(column: Column) -> str:
@@ -141,7 +141,9 @@ def _update(relid: int, columns: Sequence[Column]) -> str:
         return "NULL"
     names = [identifier(c.name) for c in columns]
     images = listed(image(n, c) for n, c in zip(names, columns, strict=True))
-    values = listed([_XID, "sum(__w)", *(restored(n, c) for n, c in zip(names, columns, strict=True))])
+    values = listed(
+        [_XID, "sum(__w)", *(restored(n, c) for n, c in zip(names, columns, strict=True))]
+    )
     both = (
         f"SELECT -1 AS __w, {listed(names)} FROM old_rows"
         f"\nUNION ALL SELECT 1, {listed(names)} FROM new_rows"
@@ -159,9 +161,9 @@ def _truncate(relid: int, columns: Sequence[Column]) -> str:
     transaction cannot see: a row of weight 0 then asks for a rebuild.
     """
     names = [identifier(c.name) for c in columns]
-    copy = (
-        f"{_into(relid, columns)}\nSELECT {listed([_XID, '-1', *names])} FROM ONLY %s"
-    ).replace("'", "''")
+    copy = (f"{_into(relid, columns)}\nSELECT {listed([_XID, '-1', *names])} FROM ONLY %s").replace(
+        "'", "''"
+    )
     return (
         "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
         f"EXECUTE format('{_escaped(copy)}', TG_RELID::regclass);\n"
@@ -200,7 +202,7 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
     shown = _shown(conn, carrier)
     for event in EVENTS:
         when = _TRANSITIONS[event].format(shown)
-        conn.execute(  # type: ignore[call-overload]
+        conn.execute(
             f"CREATE OR REPLACE TRIGGER {trigger_name(relid, event)} {when}"
             f" FOR EACH STATEMENT EXECUTE FUNCTION {function_name(relid, event)}()"
         )
@@ -245,17 +247,18 @@ def _grant(conn: Connection[Any], relid: int, consumers: Sequence[int]) -> None:
     """Let the owners of the stream tables, who maintenance runs as, read the buffer."""
     rows = conn.execute(
         "SELECT DISTINCT quote_ident(r.rolname) FROM pgtrickle.pgt_stream_tables st"
-        " JOIN pg_roles r ON r.oid = st.owner WHERE st.pgt_id = ANY(%s) AND r.rolname <> current_user",
+        " JOIN pg_roles r ON r.oid = st.owner"
+        " WHERE st.pgt_id = ANY(%s) AND r.rolname <> current_user",
         (list(consumers),),
     ).fetchall()
     for (role,) in rows:
-        conn.execute(f"GRANT USAGE ON SCHEMA {SCHEMA}, pgtrickle_state TO {role}")  # type: ignore[arg-type]
-        conn.execute(f"GRANT SELECT ON {buffer_name(relid)} TO {role}")  # type: ignore[arg-type]
+        conn.execute(f"GRANT USAGE ON SCHEMA {SCHEMA}, pgtrickle_state TO {role}")
+        conn.execute(f"GRANT SELECT ON {buffer_name(relid)} TO {role}")
 
 
 def _remove(conn: Connection[Any], relid: int) -> None:
     """Drop functions (and with them the triggers, wherever they stand) and the buffer."""
     for event in EVENTS:
-        conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid, event)}() CASCADE")  # type: ignore[arg-type]
-    conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")  # type: ignore[arg-type]
+        conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid, event)}() CASCADE")
+    conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
     drop_tracking(conn, relid)

@@ -14,7 +14,7 @@ def clean_at_once(conn: Connection[Any], source: Tracking) -> None:
 
     Nobody else deletes then, so REPEATABLE READ finds no conflict.
     """
-    conn.execute(f"DELETE FROM {source.buffer_name}")  # type: ignore[arg-type]
+    conn.execute(f"DELETE FROM {source.buffer_name}")
 
 
 def clean_seen(conn: Connection[Any], source: Tracking) -> None:
@@ -24,8 +24,8 @@ def clean_seen(conn: Connection[Any], source: Tracking) -> None:
     a crash before this only leaves the rows for the next time.
     """
     rows = conn.execute(
-        "SELECT DISTINCT e.snapshot::text, e.xid::text"
-        " FROM pgtrickle.pgt_stream_tables st LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch"
+        "SELECT DISTINCT e.snapshot::text, e.xid::text FROM pgtrickle.pgt_stream_tables st"
+        " LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch"
         " WHERE st.pgt_id = ANY(%s)",
         (list(source.tracked_by_pgt_ids),),
     ).fetchall()
@@ -35,4 +35,4 @@ def clean_seen(conn: Connection[Any], source: Tracking) -> None:
         f"(pg_visible_in_snapshot(__xid, '{snapshot}'::pg_snapshot) OR __xid = '{xid}'::xid8)"
         for snapshot, xid in rows
     )
-    conn.execute(f"DELETE FROM {source.buffer_name} WHERE {seen}")  # type: ignore[arg-type]
+    conn.execute(f"DELETE FROM {source.buffer_name} WHERE {seen}")

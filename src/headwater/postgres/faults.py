@@ -17,11 +17,31 @@ from headwater.errors import (
 
 _LOCKS = {"40001", "40P01", "55P03", "57014"}
 _EXACT: dict[str, tuple[type[HeadwaterError], str, str]] = {
-    "42P01": (SourceDropped, "a relation that the query reads is gone", "restore it, or drop the stream table"),
-    "3F000": (SourceDropped, "a schema that the query reads is gone", "restore it, or drop the stream table"),
-    "42703": (SourceAltered, "a column that the query reads is gone", "alter the stream table's query"),
-    "42883": (SourceAltered, "a function or operator that the query uses is gone", "restore it, or alter the query"),
-    "42501": (MissingRights, "the owner of the stream table may not do that", "grant the owner the right"),
+    "42P01": (
+        SourceDropped,
+        "a relation that the query reads is gone",
+        "restore it, or drop the stream table",
+    ),
+    "3F000": (
+        SourceDropped,
+        "a schema that the query reads is gone",
+        "restore it, or drop the stream table",
+    ),
+    "42703": (
+        SourceAltered,
+        "a column that the query reads is gone",
+        "alter the stream table's query",
+    ),
+    "42883": (
+        SourceAltered,
+        "a function or operator that the query uses is gone",
+        "restore it, or alter the query",
+    ),
+    "42501": (
+        MissingRights,
+        "the owner of the stream table may not do that",
+        "grant the owner the right",
+    ),
 }
 _CLASSES: dict[str, tuple[type[HeadwaterError], str, str]] = {
     "08": (ServerUnreachable, "the connection to PostgreSQL was lost", "try again when it is back"),

@@ -19,7 +19,8 @@ UNSEEN = (
 # The same, with the epoch in two settings of the transaction: the statement stays the same text,
 # and the user's expressions in it need no escaping.
 _UNSEEN_HERE = (
-    "NOT (pg_visible_in_snapshot(__xid, (SELECT current_setting('pg_trickle.snapshot')::pg_snapshot))"
+    "NOT (pg_visible_in_snapshot(__xid,"
+    " (SELECT current_setting('pg_trickle.snapshot')::pg_snapshot))"
     " OR __xid = (SELECT current_setting('pg_trickle.refresher')::xid8))"
 )
 
@@ -47,7 +48,7 @@ def find_pending(conn: Connection[Any], standing: Standing) -> Pending:
         f" EXISTS (SELECT FROM {t.buffer_name} WHERE {WEIGHT} = 0 AND {UNSEEN})"
         for t in standing.sources
     ]
-    rows = conn.execute(" UNION ALL ".join(parts), seen_at(standing)).fetchall()  # type: ignore[call-overload]
+    rows = conn.execute(" UNION ALL ".join(parts), seen_at(standing)).fetchall()
     changed = frozenset(oid for oid, has, _ in rows if has)
     return Pending(changed, frozenset(oid for oid, _, marked in rows if marked))
 
@@ -56,11 +57,9 @@ def count_pending(
     conn: Connection[Any], standing: Standing, changed: tuple[Tracking, ...]
 ) -> tuple[int, int]:
     """Count the unseen change rows of the sources, and estimate the rows of the sources."""
-    counts = " + ".join(
-        f"(SELECT count(*) FROM {t.buffer_name} WHERE {UNSEEN})" for t in changed
-    )
+    counts = " + ".join(f"(SELECT count(*) FROM {t.buffer_name} WHERE {UNSEEN})" for t in changed)
     relids = [oid for t in changed for oid in (t.source_relid, *t.leaves)]
-    row = conn.execute(  # type: ignore[call-overload]
+    row = conn.execute(
         f"SELECT {counts}, (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::int8 FROM pg_class"
         " WHERE oid = ANY(%(relids)s::int8[]::oid[]))",
         {**seen_at(standing), "relids": relids},

@@ -90,7 +90,7 @@ def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
 
-def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Choice:
+def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Choice:  # noqa: PLR0911
     """Choose the action: rebuild if asked for, nothing if nothing came, else by mode."""
     st = standing.table
     if st.needs_reinit:
@@ -117,7 +117,9 @@ def _cheaper(
     rows, total = count_pending(conn, standing, changed)
     limit = settings.auto_full_ratio
     if total and rows > limit * total:
-        return Choice("FULL", f"{rows} change rows are more than {limit:.0%} of {total} source rows")
+        return Choice(
+            "FULL", f"{rows} change rows are more than {limit:.0%} of {total} source rows"
+        )
     oids = frozenset(t.source_relid for t in changed)
     return Choice("DIFFERENTIAL", f"{rows} change rows against {total} source rows", oids)
 
@@ -158,8 +160,8 @@ def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict
         if st.is_populated:
             return _counted(conn, render_difference(target, query))
         names = listed(identifier(c.name) for c in target.columns)
-        filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")  # type: ignore[call-overload]
-        conn.execute(f"ANALYZE {target.name}")  # type: ignore[arg-type]
+        filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")
+        conn.execute(f"ANALYZE {target.name}")
         return {**dict.fromkeys(COUNTS, 0), "inserted": max(filled.rowcount, 0)}
 
 
@@ -171,7 +173,7 @@ def _plain_target(conn: Connection[Any], st: StreamTable) -> Target:
 
 def _counted(conn: Connection[Any], statement: str) -> dict[str, int]:
     """Run a statement that returns its counts; never prepared, since sizes differ each time."""
-    row = conn.execute(statement, prepare=False).fetchone()  # type: ignore[call-overload]
+    row = conn.execute(statement, prepare=False).fetchone()
     assert row is not None
     return dict(zip(COUNTS, row, strict=True))
 

@@ -258,7 +258,9 @@ class Renderer:
             count, having = "count(*)", ""
         outputs = [*keys, f"coalesce({count}, 0)::bigint AS {identifier(op.count.name)}"]
         of = {c.name: c for c in schema(op.input)}
-        outputs += [f"{aggregated(c, of, inner.signed)} AS {identifier(c.column.name)}" for c in op.calls]
+        outputs += [
+            f"{aggregated(c, of, inner.signed)} AS {identifier(c.column.name)}" for c in op.calls
+        ]
         group = f" GROUP BY {listed(keys)}" if keys else ""
         return Rendered(f"SELECT {listed(outputs)} FROM ({inner.sql}) AS q{group}{having}", False)
 

@@ -20,7 +20,7 @@ _SET = (
 
 def read_pinned(conn: Connection[Any]) -> dict[str, str]:
     """Return the settings that rendering functions depend on, as they are now."""
-    row = conn.execute(_READ).fetchone()  # type: ignore[arg-type]
+    row = conn.execute(_READ).fetchone()
     assert row is not None
     return dict(zip(PINNED_SETTINGS, row, strict=True))
 

@@ -1,10 +1,10 @@
 """The change of a root aggregate's state, as common tables of one statement.
 
-    delta_groups   the change per group: sums of weighted values, extrema that came and went
-    old_groups     the stored state of those groups
-    stale_groups   groups whose extremum may have left, or with an opaque aggregate
-    fresh_groups   those, recomputed from the sources
-    new_groups     the new state: old + delta, or fresh
+delta_groups   the change per group: sums of weighted values, extrema that came and went
+old_groups     the stored state of those groups
+stale_groups   groups whose extremum may have left, or with an opaque aggregate
+fresh_groups   those, recomputed from the sources
+new_groups     the new state: old + delta, or fresh
 """
 
 from __future__ import annotations

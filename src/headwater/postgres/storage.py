@@ -56,7 +56,7 @@ def decoded(plan: str) -> Maintenance:
 def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> int:
     """Create the empty table with the query's exact columns and return its oid."""
     shown = qualified_name(schema, name)
-    conn.execute(f"CREATE TABLE {shown} AS {query} WITH NO DATA")  # type: ignore[arg-type]
+    conn.execute(f"CREATE TABLE {shown} AS {query} WITH NO DATA")
     row = conn.execute("SELECT %s::regclass::oid::int8", (shown,)).fetchone()
     assert row is not None
     return int(row[0])
@@ -73,7 +73,7 @@ def _is_hashable(conn: Connection[Any], column: Column) -> bool:
     try:
         with conn.transaction():
             probe = f"SELECT hash_record_extended(ROW(NULL::{column.type.name}), 0)"
-            conn.execute(probe)  # type: ignore[arg-type]
+            conn.execute(probe)
     except errors.UndefinedFunction:
         return False
     return True
@@ -94,25 +94,19 @@ def create_index(conn: Connection[Any], pgt_id: int, target: Target) -> None:
     name = index_name(pgt_id)
     if target.key:
         columns = listed(identifier(column) for column in target.key)
-        conn.execute(  # type: ignore[call-overload]
-            f"CREATE UNIQUE INDEX {name} ON {target.name} ({columns}) NULLS NOT DISTINCT"
-        )
+        conn.execute(f"CREATE UNIQUE INDEX {name} ON {target.name} ({columns}) NULLS NOT DISTINCT")
     elif target.key is None and target.hashed:
-        conn.execute(  # type: ignore[call-overload]
-            f"CREATE INDEX {name} ON {target.name} (({hash_of('', target.hashed)}))"
-        )
+        conn.execute(f"CREATE INDEX {name} ON {target.name} (({hash_of('', target.hashed)}))")
 
 
 def drop_index(conn: Connection[Any], st: StreamTable) -> None:
     """Drop that index, before the key changes."""
-    conn.execute(  # type: ignore[call-overload]
-        f"DROP INDEX IF EXISTS {qualified_name(st.pgt_schema, index_name(st.pgt_id))}"
-    )
+    conn.execute(f"DROP INDEX IF EXISTS {qualified_name(st.pgt_schema, index_name(st.pgt_id))}")
 
 
 def create_guard(conn: Connection[Any], table: str) -> None:
     """Refuse writes by anyone but a refresh."""
-    conn.execute(  # type: ignore[call-overload]
+    conn.execute(
         f"CREATE TRIGGER {GUARD} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}"
         " FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.guard_stream_table()"
     )
@@ -122,18 +116,18 @@ def create_state(conn: Connection[Any], plan: Maintenance, state: str) -> None:
     """Create the empty private state of a root aggregate."""
     assert plan.root is not None
     select = Renderer().render(plan.root).sql
-    conn.execute(f"CREATE TABLE {state} AS {select} WITH NO DATA")  # type: ignore[arg-type]
+    conn.execute(f"CREATE TABLE {state} AS {select} WITH NO DATA")
     if 0 < len(plan.root.keys) <= _INDEX_LIMIT:
         keys = listed(identifier(key) for key in plan.root.keys)
-        conn.execute(f"CREATE UNIQUE INDEX ON {state} ({keys}) NULLS NOT DISTINCT")  # type: ignore[arg-type]
+        conn.execute(f"CREATE UNIQUE INDEX ON {state} ({keys}) NULLS NOT DISTINCT")
 
 
 def fill_state(conn: Connection[Any], plan: Maintenance, state: str) -> None:
     """Compute the state of all groups anew."""
     assert plan.root is not None
-    conn.execute(f"TRUNCATE {state}")  # type: ignore[arg-type]
-    conn.execute(f"INSERT INTO {state} {Renderer().render(plan.root).sql}")  # type: ignore[arg-type]
-    conn.execute(f"ANALYZE {state}")  # type: ignore[arg-type]
+    conn.execute(f"TRUNCATE {state}")
+    conn.execute(f"INSERT INTO {state} {Renderer().render(plan.root).sql}")
+    conn.execute(f"ANALYZE {state}")
 
 
 def current_query(plan: Maintenance | None, target: Target, canonical: str) -> str:
@@ -145,7 +139,7 @@ def current_query(plan: Maintenance | None, target: Target, canonical: str) -> s
 
 def drop_storage(conn: Connection[Any], st: StreamTable) -> None:
     """Drop the table and its state; a table that is gone already is no error."""
-    conn.execute(f"DROP TABLE IF EXISTS {state_name(st.pgt_id)}")  # type: ignore[arg-type]
+    conn.execute(f"DROP TABLE IF EXISTS {state_name(st.pgt_id)}")
     row = conn.execute("SELECT %s::oid::regclass::text", (st.pgt_relid,)).fetchone()
     if row is not None and not row[0].isdigit():
-        conn.execute(f"DROP TABLE {st.qualified_name}")  # type: ignore[arg-type]
+        conn.execute(f"DROP TABLE {st.qualified_name}")

@@ -7,11 +7,10 @@ prints it in canonical form and records what it depends on, and nothing of that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from collections.abc import Iterator
 
 from psycopg import Connection
 from psycopg.rows import dict_row
@@ -50,7 +49,7 @@ def analyse(conn: Connection[Any], query: str) -> Analysis:
     findings = _Findings()
     with _undone(conn):
         # binary: the extended protocol, which takes one statement only
-        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)  # type: ignore[arg-type]
+        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)
         with _empty_search_path(conn):
             canonical, tree, columns = _read_view(conn, types)
             _collect(conn, types, findings, _VIEW, tree)
@@ -77,7 +76,7 @@ def describe(conn: Connection[Any], select: str) -> Schema:
     """Return the columns of a SELECT with exact types; nothing remains in the database."""
     types = TypeCatalog(conn)
     with _undone(conn), _empty_search_path(conn):
-        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {select}", binary=True)  # type: ignore[arg-type]
+        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {select}", binary=True)
         return _columns(conn, types, _VIEW)
 
 
@@ -107,7 +106,7 @@ def _qualified(conn: Connection[Any], canonical: str) -> str:
     """
     with _undone(conn):
         conn.execute(
-            f"CREATE TEMPORARY VIEW {_VIEW}_qualified AS SELECT * FROM ({canonical}) AS q",  # type: ignore[arg-type]
+            f"CREATE TEMPORARY VIEW {_VIEW}_qualified AS SELECT * FROM ({canonical}) AS q",
             binary=True,
         )
         row = conn.execute(f"SELECT pg_get_viewdef('{_VIEW}_qualified'::regclass)").fetchone()
@@ -129,7 +128,8 @@ SELECT c.oid::int8, n.nspname, c.relname, format('%%I.%%I', n.nspname, c.relname
        CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END AS view_query,
        (SELECT r.ev_action::text FROM pg_rewrite r WHERE r.ev_class = c.oid AND c.relkind = 'v'
          AND r.ev_type = '1') AS view_tree,
-       ARRAY(SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
+       ARRAY(SELECT ARRAY(SELECT a.attname::text
+                            FROM unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
                             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum)
                     ::text
                FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid
@@ -207,25 +207,48 @@ def _obstacle(row: dict[str, Any], virtual: list[str]) -> tuple[str, str, str] |
     cases = (
         (row["relkind"] == "v", "", "", ""),
         (row["is_system"], "is a system catalog", "the server fires no triggers on it", full),
-        (row["relpersistence"] == "t", "is a temporary table", "other sessions cannot read it",
-         "use a permanent table"),
-        (row["relpersistence"] == "u", "is an unlogged table",
-         "a crash empties it without any write that could be captured",
-         f"ALTER TABLE {name} SET LOGGED, or {full}"),
-        (row["relkind"] == "m", "is a materialized view",
-         "the server fires no triggers when it is refreshed",
-         f"make it a stream table with the same query, or {full}"),
-        (row["relkind"] == "f" or row["has_foreign_leaf"], "is a foreign table, or has one as a partition",
-         "the server cannot see changes made elsewhere", full),
-        (row["relispartition"] or row["has_parent"], "is a partition or a child of another table",
-         "a statement that names the parent fires no trigger of the child",
-         f"read the parent, with a condition that picks these rows, or {full}"),
-        (row["row_security"], "has row-level security that applies to the owner of the stream table",
-         "captured changes are not filtered by policies",
-         f"let a role that owns the table or may bypass policies own the stream table, or {full}"),
-        (bool(virtual), f"has the virtual generated column {', '.join(virtual)}, which the query reads",
-         "its value is not in the rows that triggers see",
-         f"make the column STORED, write its expression into the query, or {full}"),
+        (
+            row["relpersistence"] == "t",
+            "is a temporary table",
+            "other sessions cannot read it",
+            "use a permanent table",
+        ),
+        (
+            row["relpersistence"] == "u",
+            "is an unlogged table",
+            "a crash empties it without any write that could be captured",
+            f"ALTER TABLE {name} SET LOGGED, or {full}",
+        ),
+        (
+            row["relkind"] == "m",
+            "is a materialized view",
+            "the server fires no triggers when it is refreshed",
+            f"make it a stream table with the same query, or {full}",
+        ),
+        (
+            row["relkind"] == "f" or row["has_foreign_leaf"],
+            "is a foreign table, or has one as a partition",
+            "the server cannot see changes made elsewhere",
+            full,
+        ),
+        (
+            row["relispartition"] or row["has_parent"],
+            "is a partition or a child of another table",
+            "a statement that names the parent fires no trigger of the child",
+            f"read the parent, with a condition that picks these rows, or {full}",
+        ),
+        (
+            row["row_security"],
+            "has row-level security that applies to the owner of the stream table",
+            "captured changes are not filtered by policies",
+            f"let a role that no policy applies to own the stream table, or {full}",
+        ),
+        (
+            bool(virtual),
+            f"has the virtual generated column {', '.join(virtual)}, which the query reads",
+            "its value is not in the rows that triggers see",
+            f"make the column STORED, write its expression into the query, or {full}",
+        ),
     )
     for applies, what, why, fix in cases:
         if applies:
@@ -247,11 +270,15 @@ def _functions(
     ).fetchall()
     functions = [Function(n, v, s == "pg_catalog", r) for n, s, v, _, r in rows]
     if findings.clock:
-        functions.append(Function("CURRENT_TIMESTAMP, CURRENT_USER and their kin", "s", True, False))
+        functions.append(
+            Function("CURRENT_TIMESTAMP, CURRENT_USER and their kin", "s", True, False)
+        )
     aggregates = {
         (None if s == "pg_catalog" else s, name) for name, s, _, kind, _ in rows if kind == "a"
     }
-    plain = {(None if s == "pg_catalog" else s, name) for name, s, _, kind, _ in rows if kind == "f"}
+    plain = {
+        (None if s == "pg_catalog" else s, name) for name, s, _, kind, _ in rows if kind == "f"
+    }
     _refuse_ambiguous(aggregates & plain)
     return tuple(functions), frozenset(aggregates) | _PRINTED_AGGREGATES
 
@@ -263,6 +290,3 @@ def _refuse_ambiguous(names: Iterable[tuple[str | None, str]]) -> None:
             "the canonical text does not tell which of the two a call means",
             "rename one of them",
         )
-
-
-

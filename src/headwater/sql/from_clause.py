@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING
 
 from headwater.algebra.expr import Expr, as_column, column, refs, substitute, text
 from headwater.algebra.keys import unique_keys
-from headwater.algebra.ops import AntiJoin, Join, Op, Output, Project, Scan, Single, UnionAll, schema
+from headwater.algebra.ops import (
+    AntiJoin,
+    Join,
+    Op,
+    Output,
+    Project,
+    Scan,
+    Single,
+    UnionAll,
+    schema,
+)
 from headwater.algebra.schema import Column, Schema, names
 from headwater.errors import UnsupportedQuery, bug
 from headwater.sql.parse import parse_query, refuse
 from headwater.sql.relations import Relation
 from headwater.sql.scope import WHOLE_ROW, Scope, conjuncts
-from headwater.sql.syntax import FromItem, JoinItem, SubqueryItem, TableItem
+from headwater.sql.syntax import FromItem, JoinItem, SubqueryItem, TableItem, output_names
 
 if TYPE_CHECKING:
     from headwater.sql.lower import Lowering
@@ -36,8 +46,6 @@ def _item(low: Lowering, item: FromItem, common: Common) -> Bound:
         case TableItem():
             return _table(low, item, common)
         case SubqueryItem():
-            from headwater.sql.lower import output_names
-
             op = low.query(item.query, common)
             return op, _aliased(item.alias, item.columns, output_names(item.query), op)
         case JoinItem():
@@ -215,4 +223,3 @@ def _outer_key(kind: str, join: Join, made: Schema) -> tuple[str, ...]:
     else:
         keys = [a | b for a in left for b in right]
     return tuple(sorted(position[name] for name in keys[0])) if keys else ()
-

@@ -32,7 +32,7 @@ _INTEGERS = {"smallint": BIGINT, "integer": BIGINT, "bigint": NUMERIC}
 
 
 def lower_grouped(low: Lowering, op: Op, scope: Scope, select: Select) -> tuple[Op, Select, Scope]:
-    """Return the grouped input, the SELECT with holes for what it computed, and what is in scope."""
+    """Return the grouped input, the SELECT with holes for what it computed, and the scope."""
     grouping = _Grouping(low, op, scope)
     for tokens in sorted(select.group_by or (), key=len, reverse=True):
         grouping.add_key(tokens)
@@ -88,7 +88,7 @@ class _Grouping:
             if self._of[name].type.equality is None:
                 raise UnsupportedQuery(
                     f"column {name} is selected beside GROUP BY but is not grouped",
-                    f"the type {self._of[name].type.name} cannot be compared, so it cannot be grouped",
+                    f"values of type {self._of[name].type.name} cannot be compared or grouped",
                     f"select it through an aggregate, such as (array_agg({name}))[1]",
                 )
             self._keys.append((name, column(name)))

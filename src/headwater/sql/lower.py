@@ -36,7 +36,7 @@ from headwater.sql.names import Namer
 from headwater.sql.parse import parse_query
 from headwater.sql.relations import Analysis
 from headwater.sql.scope import conjuncts, find_calls, to_expr
-from headwater.sql.syntax import Query, Select, SetOperation, With
+from headwater.sql.syntax import Query, Select, SetOperation, With, output_names
 
 Types = Callable[[Op, Sequence[Expr]], Sequence[SqlType]]
 
@@ -83,7 +83,7 @@ class Lowering:
         of = {c.name: c for c in schema(op)}
         ask = [expr for _, expr in wanted if as_column(expr) is None]
         answers = iter(self._types(op, ask) if ask else ())
-        outputs = []
+        outputs: list[Output] = []
         for name, expr in wanted:
             bare = as_column(expr)
             known = of[bare] if bare is not None else Column("", next(answers))
@@ -206,15 +206,3 @@ def _whole_rows(analysis: Analysis) -> frozenset[str]:
             if alias.is_name and dot.is_punct(".") and star.text == "*":
                 found.add(alias.value)
     return frozenset(found)
-
-
-def output_names(query: Query) -> tuple[str, ...]:
-    """Return the names of a query's output columns; a set operation takes those of its left side."""
-    match query:
-        case With():
-            return output_names(query.body)
-        case SetOperation():
-            return output_names(query.left)
-        case Select():
-            return tuple(t.name for t in query.targets)
-

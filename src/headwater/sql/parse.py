@@ -24,7 +24,18 @@ from headwater.sql.syntax import (
 )
 
 _SET_WORDS = ("UNION", "EXCEPT", "INTERSECT")
-_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "LIMIT", "OFFSET", "FETCH", "FOR")
+_CLAUSES = (
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "WINDOW",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "FOR",
+)
 _JOIN_WORDS = ("JOIN", "CROSS", "LEFT", "RIGHT", "FULL", "INNER")
 
 
@@ -168,7 +179,7 @@ class _Reader:
         pieces = split(self.until(*_CLAUSES, *_SET_WORDS), mark=",")
         if any(p[0].is_word("GROUPING", "ROLLUP", "CUBE", "DISTINCT") for p in pieces):
             raise refuse("GROUP BY with several grouping sets", "one row feeds several groups")
-        if any(len(p) == 2 and p[0].is_punct("(") for p in pieces):
+        if any(len(p) == len("()") and p[0].is_punct("(") for p in pieces):
             raise refuse("an empty grouping set", "it is a case of GROUPING SETS")
         return tuple(pieces)
 
@@ -222,7 +233,9 @@ class _Reader:
             self.take()
             schema, name = name, self.take().value
         if self.at_mark("("):
-            raise refuse(f"the function {name}() in FROM", "functions in FROM have no delta rule here")
+            raise refuse(
+                f"the function {name}() in FROM", "functions in FROM have no delta rule here"
+            )
         alias, columns = self._alias(name)
         if self.at_word("TABLESAMPLE"):
             raise refuse("TABLESAMPLE", "it picks rows at random")
@@ -260,6 +273,6 @@ def _is_query(tokens: Tokens) -> bool:
 
 
 def _target(tokens: Tokens) -> Target:
-    if len(tokens) > 2 and tokens[-2].is_word("AS"):
+    if len(tokens) > len(("AS", "name")) and tokens[-2].is_word("AS"):
         return Target(tokens[:-2], tokens[-1].value)
     return Target(tokens, tokens[-1].value)

@@ -125,7 +125,9 @@ def _column(scope: Scope, alias: str, token: Token) -> Expr:
             "leave it out, or use the table's own key",
         )
     if name == WHOLE_ROW:
-        raise refuse(f"the whole row of {alias}", "only a table's own row can be carried as one value")
+        raise refuse(
+            f"the whole row of {alias}", "only a table's own row can be carried as one value"
+        )
     raise bug(f"unknown column {alias}.{name}", f"{alias} has {sorted(columns)}")
 
 

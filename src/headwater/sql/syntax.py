@@ -96,3 +96,14 @@ class JoinItem:
 
 
 FromItem = TableItem | SubqueryItem | JoinItem
+
+
+def output_names(query: Query) -> tuple[str, ...]:
+    """Return the names of a query's output columns; a set operation has those of its left side."""
+    match query:
+        case With():
+            return output_names(query.body)
+        case SetOperation():
+            return output_names(query.left)
+        case Select():
+            return tuple(t.name for t in query.targets)

@@ -25,11 +25,14 @@ WITH RECURSIVE base AS (
 SELECT t.typname, n.nspname = 'pg_catalog' AS built_in, t.typtype = 'e' AS is_enum,
        format_type(%(oid)s, %(typmod)s) AS name,
        (SELECT format('%%I.%%I', cn.nspname, c.collname) FROM pg_collation c
-          JOIN pg_namespace cn ON cn.oid = c.collnamespace WHERE c.oid = %(collation)s) AS collation,
-       coalesce((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = %(collation)s), true)
+          JOIN pg_namespace cn ON cn.oid = c.collnamespace
+         WHERE c.oid = %(collation)s) AS collation,
+       coalesce((SELECT c.collisdeterministic FROM pg_collation c
+                  WHERE c.oid = %(collation)s), true)
            AS deterministic,
        (SELECT format('OPERATOR(%%I.%%s)', opn.nspname, o.oprname)
-          FROM pg_opclass oc JOIN pg_am am ON am.oid = oc.opcmethod AND am.amname IN ('btree', 'hash')
+          FROM pg_opclass oc
+          JOIN pg_am am ON am.oid = oc.opcmethod AND am.amname IN ('btree', 'hash')
           JOIN pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amoplefttype = t.oid
                AND ao.amoprighttype = t.oid
                AND ao.amopstrategy = CASE am.amname WHEN 'btree' THEN 3 ELSE 1 END
@@ -72,7 +75,7 @@ class TypeCatalog:
         try:
             with self._conn.transaction():
                 probe = f"SELECT DISTINCT x FROM (SELECT NULL::{shown} AS x) AS probe LIMIT 0"
-                self._conn.execute(sql.SQL(probe))  # type: ignore[arg-type]
+                self._conn.execute(sql.SQL(probe))
         except Exception as error:
             if getattr(error, "sqlstate", None) != "42883":  # undefined_function: no such operator
                 raise

@@ -1,0 +1,69 @@
+"""Moving stream tables to an epoch, inside the caller's transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.catalog import epochs, history, streams
+from headwater.catalog.history import RefreshOutcome
+from headwater.catalog.model import Epoch, StreamTable
+from headwater.catalog.settings import Settings, read_settings
+from headwater.catalog.standing import Standing, load_standings
+from headwater.postgres.refresh import Outcome, refresh_table
+from headwater.results import RefreshResult
+
+
+def move_all(conn: Connection[Any], pgt_ids: list[int]) -> tuple[Standing, ...]:
+    """Refresh tables, upstream first, in the open transaction; its snapshot is the epoch.
+
+    Returns how they stood before.
+    """
+    settings, epoch = read_settings(conn), epochs.record_epoch(conn)
+    standings = load_standings(conn, pgt_ids)
+    for standing in standings:
+        move(conn, standing, epoch, settings)
+    return standings
+
+
+def move(
+    conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings
+) -> RefreshResult:
+    """Refresh one table in the open transaction and record that it stands at `epoch`."""
+    outcome = refresh_table(conn, standing, settings)
+    st, counts = standing.table, outcome.counts
+    _record_success(conn, st, epoch, outcome)
+    return RefreshResult(
+        st.qualified_name,
+        outcome.action,
+        counts["inserted"],
+        counts["updated"],
+        counts["deleted"],
+        counts["delta_rows"],
+        epoch.epoch,
+        epoch.data_timestamp,
+        dict(outcome.timings),
+        outcome.reason,
+    )
+
+
+def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcome: Outcome) -> None:
+    streams.record_move(conn, st.pgt_id, epoch)
+    counts = outcome.counts
+    history.record_refresh(
+        conn,
+        st.pgt_id,
+        RefreshOutcome(
+            action=outcome.action,
+            data_timestamp=epoch.data_timestamp,
+            rows_inserted=counts["inserted"],
+            rows_updated=counts["updated"],
+            rows_deleted=counts["deleted"],
+            delta_rows=counts["delta_rows"],
+            epoch=epoch.epoch,
+            engine="postgres",
+            reason=outcome.reason,
+            timings=outcome.timings,
+        ),
+    )
