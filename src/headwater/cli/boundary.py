@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from headwater.cli.bench import find_bench
+from headwater.cli.bench import SHORT_HELP, find_bench, has_bench
 from headwater.errors import HeadwaterError, InvalidPlan, SourceChanged, Unavailable, UserError
 
 R = TypeVar("R")
@@ -27,11 +27,18 @@ class Cli(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which a newcomer needs them."""
-        return [*self.commands, *(["bench"] if find_bench() else [])]
+        return [*self.commands, *(["bench"] if has_bench() else [])]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, importing what is only plugged in."""
         return find_bench() if cmd_name == "bench" else super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing what is only plugged in."""
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        rows = [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows + ([("bench", SHORT_HELP)] if has_bench() else []))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error that we know ends it with a message and no traceback."""

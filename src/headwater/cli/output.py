@@ -47,16 +47,20 @@ def encode(value: object) -> object:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under headings, numbers to the right, known words in their colours."""
+    """Print rows under headings, numbers to the right, known words in their colours.
+
+    A column that is empty in every row is left out.
+    """
     from rich import box  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    cells = [list(row) for row in rows]
-    for number, heading in enumerate(headings):
-        is_number = any(isinstance(row[number], int | float | Decimal | timedelta) for row in cells)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    columns = zip(headings, zip(*rows, strict=True), strict=True)
+    shown = [(heading, cells) for heading, cells in columns if any(map(show, cells))]
+    for heading, cells in shown:
+        is_number = any(isinstance(cell, int | float | Decimal | timedelta) for cell in cells)
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-    for row in cells:
+    for row in zip(*(cells for _, cells in shown), strict=True):
         table.add_row(*map(coloured, row))
     console().print(table)
 

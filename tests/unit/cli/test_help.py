@@ -18,13 +18,15 @@ COMMANDS = [
     "init", "create", "alter", "drop", "refresh", "status", "history", "graph", "explain",
     "verify", "uninstall", "demo", "version",
 ]  # fmt: skip
-# Loads the commands without what `import headwater` loads for users of the library.
+# Prints the help without what `import headwater` loads for users of the library, then the names
+# of the packages that were loaded for it.
 LOAD = """
 import sys, types
 package = types.ModuleType("headwater")
 package.__path__ = [sys.argv[1]]
 sys.modules["headwater"] = package
-import headwater.cli
+from headwater.cli import main
+main(["--help"], standalone_mode=False)
 print(sorted({"psycopg", "rich", "pyspark", "asyncio"} & set(sys.modules)))
 """
 
@@ -46,10 +48,10 @@ def test_every_command_has_json(name: str) -> None:
     assert "--json" in flags
 
 
-def test_loading_the_commands_loads_no_driver() -> None:
+def test_help_loads_no_driver() -> None:
     place = str(Path(headwater.__file__).parent)
     command = [sys.executable, "-c", LOAD, place]
-    assert subprocess.check_output(command, text=True) == "[]\n"
+    assert subprocess.check_output(command, text=True).splitlines()[-1] == "[]"
 
 
 def test_version() -> None:

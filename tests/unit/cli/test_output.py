@@ -77,13 +77,13 @@ def test_moments_are_shown_in_local_time() -> None:
 
 def test_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 300
-    print_table(("name", "rows"), [(long, 1), ("[b]", 1000)])
+    print_table(("name", "reason", "rows"), [(long, None, 1), ("[b]", "", 1000)])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        f"{'name':<300}    rows",
-        "─" * 308,
-        f"{long}       1",
-        f"{'[b]':<300}   1,000",
+        f"{'name':<300}   rows",
+        "─" * 307,
+        f"{long}      1",
+        f"{'[b]':<300}  1,000",
     ]
 
 
