@@ -184,6 +184,7 @@ class TestRefresh:
 
     def test_no_wait(self, shop: str, conn: psycopg.Connection) -> None:
         tell(shop, "create", "totals", TOTALS)
+        conn.execute("DELETE FROM orders WHERE id = 1")
         with conn.transaction():
             conn.execute("LOCK TABLE totals IN ACCESS EXCLUSIVE MODE")
             [result] = ask(shop, "refresh", "totals", "--no-wait")
