@@ -7,6 +7,7 @@ import enum
 from typing import Any
 
 from headwater.algebra import expr, ops, schema
+from headwater.algebra.schema import Column, Schema
 from headwater.errors import bug
 
 Json = Any  # what JSON decodes to
@@ -53,3 +54,11 @@ def decode_op(value: Json) -> ops.Op:
     if not isinstance(op, ops.Op):
         raise bug("a stored plan is no operator tree", f"it decodes to {type(op).__name__}")
     return op
+
+
+def decode_columns(value: Json) -> Schema:
+    """Return the columns that `encode` was given."""
+    columns = decode(value)
+    if not isinstance(columns, tuple) or not all(isinstance(c, Column) for c in columns):
+        raise bug("stored columns are no columns", f"they decode to {columns!r}")
+    return columns

@@ -15,7 +15,7 @@ from headwater.api.arguments import (
     parse_schedule,
     parse_status,
 )
-from headwater.api.create import compile_for, reason
+from headwater.api.create import choose_lookup, compile_for, reason
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import captured, dependencies_of, reads, upstream
@@ -31,8 +31,6 @@ from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
 from headwater.postgres.quote import identifier
 from headwater.postgres.storage import (
-    choose_hashed,
-    choose_key,
     create_index,
     create_state,
     drop_index,
@@ -147,8 +145,7 @@ def _replace_plan(
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
     conn.execute(f"DELETE FROM {st.qualified_name}")
     _fit_columns(conn, st, compiled)
-    key = choose_key(plan) if plan else None
-    hashed = choose_hashed(conn, columns) if key is None else ()
+    key, hashed = choose_lookup(conn, compiled)
     state = state_name(st.pgt_id)
     conn.execute(f"DROP TABLE IF EXISTS {state}")
     if plan is not None and plan.root is not None:
@@ -160,7 +157,7 @@ def _replace_plan(
             "canonical_query": compiled.analysis.canonical,
             "effective_mode": "FULL" if plan is None else "DIFFERENTIAL",
             "reason": reason(compiled, str(values.get("refresh_mode", st.refresh_mode))),
-            "plan": stored_plan(plan, hashed),
+            "plan": stored_plan(plan, columns, hashed),
             "key_columns": key,
             "is_populated": False,
             "needs_reinit": True,

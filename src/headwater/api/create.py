@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection
@@ -29,7 +29,6 @@ from headwater.postgres.compile import Compiled, compile_query
 from headwater.postgres.session import read_pinned
 from headwater.postgres.storage import (
     choose_hashed,
-    choose_key,
     create_guard,
     create_index,
     create_state,
@@ -84,7 +83,7 @@ def compile_for(conn: Connection[Any], query: str, mode: str) -> Compiled:
     if mode != "FULL":
         _ = compiled.incremental
         return compiled
-    return Compiled(compiled.analysis, None, compiled.refusal)
+    return replace(compiled, maintenance=None)
 
 
 def create_stream_table(conn: Connection[Any], request: Request) -> Created:
@@ -150,8 +149,7 @@ def _record(
     relid = create_table(conn, *name, compiled.analysis.canonical)
     columns = compiled.analysis.columns
     plan = compiled.maintenance
-    key = choose_key(plan) if plan else None
-    hashed = choose_hashed(conn, columns) if key is None else ()
+    key, hashed = choose_lookup(conn, compiled)
     row = conn.execute("SELECT oid::int8 FROM pg_roles WHERE rolname = current_user").fetchone()
     assert row is not None
     pgt_id = streams.record_stream_table(
@@ -172,7 +170,7 @@ def _record(
             reason=reason(compiled, request.mode),
             cdc_mode=request.cdc_mode,
             publish=request.publish,
-            plan=stored_plan(plan, hashed),
+            plan=stored_plan(plan, columns, hashed),
             key_columns=key,
             pinned_settings=read_pinned(conn),
         ),
@@ -183,6 +181,16 @@ def _record(
         state = state_name(pgt_id)
         create_state(conn, plan, state)
     return pgt_id, Target(qualified_name(*name), columns, key, hashed, state)
+
+
+def choose_lookup(
+    conn: Connection[Any], compiled: Compiled
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Choose what a refresh finds rows by: a key, else a hash of the columns that have one."""
+    key = compiled.key
+    if key is not None:
+        return key, ()
+    return None, choose_hashed(conn, compiled.analysis.columns)
 
 
 def reason(compiled: Compiled, mode: str) -> str:

@@ -21,7 +21,7 @@ from headwater.postgres.apply import DeltaReader, Target, render_differential
 from headwater.postgres.maintenance import Maintenance
 from headwater.postgres.pending import read_changes
 from headwater.postgres.session import pin
-from headwater.postgres.storage import is_incremental, load_plan, state_name
+from headwater.postgres.storage import load_plan, state_name
 from headwater.results import Explanation
 
 
@@ -34,8 +34,8 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         "SELECT current_lag FROM pgtrickle.stream_tables_info WHERE pgt_id = %s", (st.pgt_id,)
     ).fetchone()
     sources = tuple(d.source_name for d in streams.list_dependencies(conn, st.pgt_id))
-    plan, target = load_plan(st) if is_incremental(st) else (None, None)
-    sql = _statement(conn, st, plan, target) if plan and target else ""
+    plan, target = load_plan(st)
+    sql = _statement(conn, st, plan, target) if plan else ""
     return Explanation(
         name=st.qualified_name,
         query=st.defining_query,
@@ -48,7 +48,7 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         reason=str(st.reason),
         key_columns=st.key_columns,
         sources=sources,
-        state=target.state if target else None,
+        state=target.state,
         lag=lag[0] if lag else None,
         last_refresh=rows[0] if rows else None,
         operators=operators(plan.view) if plan else (),

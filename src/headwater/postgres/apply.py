@@ -91,9 +91,27 @@ def render_differential(
     return _assembled(renderer, writes, damaged, reader.counted())
 
 
-def render_difference(target: Target, query: str) -> str:
-    """Return the statement that turns the stored rows into those of `query`."""
+DIFFERENCE = "pg_temp.pgt_difference"
+
+
+def render_difference(target: Target, query: str) -> tuple[str, str]:
+    """Return two statements that turn the stored rows into those of `query`.
+
+    The first computes the difference into a temporary table: alone, since PostgreSQL runs nothing
+    in parallel in a statement that also writes. The second applies it.
+    """
+    make = _keyed_difference if target.key is not None else _bag_difference
+    create = f"CREATE TEMPORARY TABLE pgt_difference ON COMMIT DROP AS {make(target, query)}"
     renderer = Renderer()
+    if target.key is None:
+        writes = _apply_bag(renderer, target, DIFFERENCE)
+    else:
+        writes = _keyed_writes(target, DIFFERENCE, DIFFERENCE)
+    return create, _assembled(renderer, writes, "0", "0")
+
+
+def _bag_difference(target: Target, query: str) -> str:
+    """Query ⊖ stored rows, consolidated."""
     columns = [identifier(c.name) for c in target.columns]
     outputs = [f"{restored(identifier(c.name), c)} AS {identifier(c.name)}" for c in target.columns]
     both = (
@@ -101,12 +119,34 @@ def render_difference(target: Target, query: str) -> str:
         f"SELECT {listed([*columns, '-1'])} FROM {target.name}"
     )
     images = listed(image(identifier(c.name), c) for c in target.columns)
-    table = renderer.add(
-        "change",
+    group = f" GROUP BY {images}" if images else ""
+    return (
         f"SELECT {listed([*outputs, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} FROM ({both}) AS q"
-        f"{f' GROUP BY {images}' if images else ''} HAVING sum({WEIGHT}) <> 0",
+        f"{group} HAVING sum({WEIGHT}) <> 0"
     )
-    return _assembled(renderer, apply_change(renderer, target, table), "0", "0")
+
+
+def _keyed_difference(target: Target, query: str) -> str:
+    """Pairs of stored and new rows of one key whose images differ, or of which one is missing."""
+    names = [identifier(c.name) for c in target.columns]
+    keys = [(f"t.{identifier(k.name)}", f"q.{identifier(k.name)}", k) for k in target.key_columns]
+    on = " AND ".join(same(a, b, k) for a, b, k in keys) or "TRUE"
+    pairs = (
+        (image(f"t.{identifier(c.name)}", c), image(f"q.{identifier(c.name)}", c))
+        for c in target.columns
+    )
+    differs = " OR ".join(f"{a} IS DISTINCT FROM {b}" for a, b in pairs) or "FALSE"
+    outputs = [
+        "t.ctid AS __row",
+        *(f"q.{name}" for name in names),
+        "t.ctid IS NOT NULL AS __goes",
+        "q.__new IS NOT NULL AS __comes",
+    ]
+    return (
+        f"SELECT {listed(outputs)} FROM {target.name} AS t"
+        f"\nFULL JOIN (SELECT *, 1 AS __new FROM ({query}) AS q) AS q ON {on}"
+        f"\nWHERE t.ctid IS NULL OR q.__new IS NULL OR {differs}"
+    )
 
 
 def apply_change(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
@@ -141,10 +181,16 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
         for k, g in zip(keys, going, strict=True)
     ]
     located = renderer.add("located", joined(select, stored))
+    return _keyed_writes(target, paired, located)
+
+
+def _keyed_writes(target: Target, paired: str, located: str) -> dict[str, str]:
+    """Update, delete or insert what was paired by key and, where stored, located."""
+    columns = [identifier(c.name) for c in target.columns]
     sets, names = listed(f"{c} = l.{c}" for c in columns), listed(columns)
     return {
         "expected": f"SELECT FROM {paired} WHERE __goes",
-        "found": f"SELECT FROM {located}",
+        "found": f"SELECT FROM {located} WHERE __goes",
         "updated": f"UPDATE {target.name} AS t SET {sets} FROM {located} AS l"
         " WHERE t.ctid = l.__row AND l.__comes RETURNING 1",
         "deleted": f"DELETE FROM {target.name} AS t USING {located} AS l"

@@ -28,6 +28,7 @@ class Compiled:
     analysis: Analysis
     maintenance: Maintenance | None
     refusal: UnsupportedQuery | None
+    key: tuple[str, ...] | None = None  # unique in the result, also where maintenance is FULL
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -55,7 +56,8 @@ def compile_query(conn: Connection[Any], query: str) -> Compiled:
         differentiate(view)
     except UnsupportedQuery as refusal:
         return Compiled(analysis, None, refusal)
-    return Compiled(analysis, plan_maintenance(view), None)
+    plan = plan_maintenance(view)
+    return Compiled(analysis, plan, None, indexable(plan.key))
 
 
 def _check_sources(analysis: Analysis, view: Op) -> None:
@@ -64,6 +66,14 @@ def _check_sources(analysis: Analysis, view: Op) -> None:
     named = {r.source.oid for r in analysis.relations.values() if r.query is None}
     if not scanned <= named:
         raise bug("the tree reads relations that the query does not", f"{scanned - named}")
+
+
+_INDEX_LIMIT = 32  # columns of an index in PostgreSQL
+
+
+def indexable(key: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the key, unless it is too wide for an index: the result then counts as a bag."""
+    return key if key is None or len(key) <= _INDEX_LIMIT else None
 
 
 def columns_used(view: Op) -> dict[int, tuple[str, ...]]:

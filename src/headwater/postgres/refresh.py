@@ -21,6 +21,7 @@ from headwater.catalog.standing import Standing
 from headwater.errors import StreamTableDamaged
 from headwater.postgres.apply import (
     COUNTS,
+    DIFFERENCE,
     DeltaReader,
     Target,
     render_difference,
@@ -33,10 +34,8 @@ from headwater.postgres.storage import (
     current_query,
     decoded,
     fill_state,
-    is_incremental,
     load_plan,
 )
-from headwater.sql.analyse import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,24 +150,27 @@ def _rendered(
 
 def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict[str, int]:
     """Compute everything anew and write the difference: readers see the old or the new rows."""
-    plan, target = load_plan(st) if is_incremental(st) else (None, _plain_target(conn, st))
+    plan, target = load_plan(st)
     if plan is not None and target.state is not None:
         with watch.step("state"):
             fill_state(conn, plan, target.state)
     query = current_query(plan, target, str(st.canonical_query))
     with watch.step("apply"):
         if st.is_populated:
-            return _counted(conn, render_difference(target, query))
+            return _replaced(conn, target, query)
         names = listed(identifier(c.name) for c in target.columns)
         filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")
         conn.execute(f"ANALYZE {target.name}")
         return {**dict.fromkeys(COUNTS, 0), "inserted": max(filled.rowcount, 0)}
 
 
-def _plain_target(conn: Connection[Any], st: StreamTable) -> Target:
-    """The target of a FULL stream table, whose columns the server tells."""
-    columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
-    return Target(st.qualified_name, columns, st.key_columns, tuple(st.plan["hashed"]))
+def _replaced(conn: Connection[Any], target: Target, query: str) -> dict[str, int]:
+    """Replace the stored rows by those of the query, writing only what differs."""
+    create, apply = render_difference(target, query)
+    conn.execute(create)
+    counts = _counted(conn, apply)
+    conn.execute(f"DROP TABLE {DIFFERENCE}")
+    return counts
 
 
 def _counted(conn: Connection[Any], statement: str) -> dict[str, int]:

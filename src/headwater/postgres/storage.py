@@ -8,11 +8,10 @@ from typing import Any
 
 from psycopg import Connection, errors
 
-from headwater.algebra.codec import decode_op, encode
-from headwater.algebra.schema import Column
+from headwater.algebra.codec import decode_columns, decode_op, encode
+from headwater.algebra.schema import Column, Schema
 from headwater.catalog.model import StreamTable
 from headwater.catalog.names import qualified_name
-from headwater.errors import bug
 from headwater.postgres.apply import Target, hash_of
 from headwater.postgres.maintenance import Maintenance, over_state, plan_maintenance
 from headwater.postgres.quote import identifier, listed
@@ -20,6 +19,7 @@ from headwater.postgres.render import Renderer
 
 _INDEX_LIMIT = 32  # columns of an index in PostgreSQL
 GUARD = "pgt_guard"
+_ROOM = "WITH (fillfactor = 90)"  # room for updates that leave the key alone: no index is touched
 
 
 def state_name(pgt_id: int) -> str:
@@ -27,24 +27,22 @@ def state_name(pgt_id: int) -> str:
     return f"pgtrickle_state.state_{pgt_id}"
 
 
-def stored_plan(plan: Maintenance | None, hashed: tuple[str, ...]) -> dict[str, object]:
-    """Return what the catalog keeps: the tree as text, none for FULL, and what the index is on."""
-    return {"text": json.dumps(encode(plan.view)) if plan else None, "hashed": list(hashed)}
+def stored_plan(
+    plan: Maintenance | None, columns: Schema, hashed: tuple[str, ...]
+) -> dict[str, object]:
+    """Return what the catalog keeps: the tree as text, none for FULL; columns; a bag's hash."""
+    text = json.dumps(encode(plan.view)) if plan else None
+    return {"text": text, "columns": encode(columns), "hashed": list(hashed)}
 
 
-def is_incremental(st: StreamTable) -> bool:
-    """Tell whether a stream table has a tree to follow changes by."""
-    return st.plan is not None and st.plan["text"] is not None
-
-
-def load_plan(st: StreamTable) -> tuple[Maintenance, Target]:
-    """Return the plan of a stream table from the catalog; no SQL is parsed."""
-    if not is_incremental(st):
-        raise bug(f"{st.qualified_name} has no plan", "only FULL tables have none")
-    plan = decoded(str(st.plan["text"]))
-    state = state_name(st.pgt_id) if plan.root is not None else None
-    hashed = tuple(st.plan["hashed"])
-    return plan, Target(st.qualified_name, plan.columns, st.key_columns, hashed, state)
+def load_plan(st: StreamTable) -> tuple[Maintenance | None, Target]:
+    """Return how a stream table is maintained, None for FULL; no SQL is parsed."""
+    stored = st.plan
+    plan = decoded(stored["text"]) if stored["text"] is not None else None
+    state = state_name(st.pgt_id) if plan is not None and plan.root is not None else None
+    columns: Schema = plan.columns if plan else decode_columns(stored["columns"])
+    hashed = tuple(stored["hashed"])
+    return plan, Target(st.qualified_name, columns, st.key_columns, hashed, state)
 
 
 @lru_cache(maxsize=256)
@@ -56,7 +54,7 @@ def decoded(plan: str) -> Maintenance:
 def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> int:
     """Create the empty table with the query's exact columns and return its oid."""
     shown = qualified_name(schema, name)
-    conn.execute(f"CREATE TABLE {shown} AS {query} WITH NO DATA")
+    conn.execute(f"CREATE TABLE {shown} {_ROOM} AS {query} WITH NO DATA")
     row = conn.execute("SELECT %s::regclass::oid::int8", (shown,)).fetchone()
     assert row is not None
     return int(row[0])
@@ -77,11 +75,6 @@ def _is_hashable(conn: Connection[Any], column: Column) -> bool:
     except errors.UndefinedFunction:
         return False
     return True
-
-
-def choose_key(plan: Maintenance) -> tuple[str, ...] | None:
-    """Return the key to enforce: none if the result is a bag or the key is too wide to index."""
-    return plan.key if plan.key is None or len(plan.key) <= _INDEX_LIMIT else None
 
 
 def index_name(pgt_id: int) -> str:
@@ -116,7 +109,7 @@ def create_state(conn: Connection[Any], plan: Maintenance, state: str) -> None:
     """Create the empty private state of a root aggregate."""
     assert plan.root is not None
     select = Renderer().render(plan.root).sql
-    conn.execute(f"CREATE TABLE {state} AS {select} WITH NO DATA")
+    conn.execute(f"CREATE TABLE {state} {_ROOM} AS {select} WITH NO DATA")
     if 0 < len(plan.root.keys) <= _INDEX_LIMIT:
         keys = listed(identifier(key) for key in plan.root.keys)
         conn.execute(f"CREATE UNIQUE INDEX ON {state} ({keys}) NULLS NOT DISTINCT")
