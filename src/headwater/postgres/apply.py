@@ -13,7 +13,16 @@ from headwater.algebra.ops import Consolidate, Empty, Scan
 from headwater.algebra.schema import Schema
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
-from headwater.postgres.quote import WEIGHT, identifier, image, joined, listed, restored, same
+from headwater.postgres.quote import (
+    WEIGHT,
+    at_places,
+    identifier,
+    image,
+    listed,
+    looked_up,
+    restored,
+    same,
+)
 from headwater.postgres.render import Renderer
 from headwater.postgres.state import render_state_change, state_writes
 
@@ -172,15 +181,14 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
         f"SELECT {listed(outputs)}\nFROM (SELECT * FROM {change} WHERE {WEIGHT} < 0) AS g"
         f"\nFULL JOIN (SELECT * FROM {change} WHERE {WEIGHT} > 0) AS c ON {on}",
     )
-    select = (
-        f"SELECT t.ctid AS __row, p.* FROM (SELECT * FROM {paired} WHERE __goes) AS p"
-        f" JOIN {target.name} AS t ON "
-    )
     stored = [
-        (f"p.{identifier(g)}", f"t.{identifier(k.name)}", k)
+        (f"l.{identifier(g)}", f"t.{identifier(k.name)}", k)
         for k, g in zip(keys, going, strict=True)
     ]
-    located = renderer.add("located", joined(select, stored))
+    leaving = f"(SELECT * FROM {paired} WHERE __goes)"
+    located = renderer.add(
+        "located", looked_up("t.ctid AS __row, l.*", leaving, target.name, stored)
+    )
     return _keyed_writes(target, paired, located)
 
 
@@ -192,9 +200,12 @@ def _keyed_writes(target: Target, paired: str, located: str) -> dict[str, str]:
         "expected": f"SELECT FROM {paired} WHERE __goes",
         "found": f"SELECT FROM {located} WHERE __goes",
         "updated": f"UPDATE {target.name} AS t SET {sets} FROM {located} AS l"
-        " WHERE t.ctid = l.__row AND l.__comes RETURNING 1",
-        "deleted": f"DELETE FROM {target.name} AS t USING {located} AS l"
-        " WHERE t.ctid = l.__row AND NOT l.__comes RETURNING 1",
+        " WHERE t.ctid = l.__row AND l.__comes AND l.__goes AND "
+        + at_places(f"SELECT __row FROM {located} WHERE __comes")
+        + " RETURNING 1",
+        "deleted": f"DELETE FROM {target.name} AS t WHERE "
+        + at_places(f"SELECT __row FROM {located} WHERE NOT __comes")
+        + " RETURNING 1",
         "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {paired}"
         " WHERE NOT __goes RETURNING 1",
     }
@@ -232,8 +243,9 @@ def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str
         "expected": f"SELECT FROM {going} AS g CROSS JOIN LATERAL generate_series(1, -g.{WEIGHT})",
         "found": f"SELECT FROM {located}",
         "updated": "SELECT WHERE FALSE",
-        "deleted": f"DELETE FROM {target.name} AS t USING {located} AS l"
-        " WHERE t.ctid = l.__row RETURNING 1",
+        "deleted": f"DELETE FROM {target.name} AS t WHERE "
+        + at_places(f"SELECT __row FROM {located}")
+        + " RETURNING 1",
         "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {change} AS c"
         f" CROSS JOIN LATERAL generate_series(1, c.{WEIGHT}) AS copies RETURNING 1",
     }

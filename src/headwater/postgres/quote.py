@@ -58,14 +58,29 @@ def restored(value: str, column: Column) -> str:
     return value if column.type.is_image else f"(({value})::text)::{column.type.name}"
 
 
-def joined(select: str, pairs: Iterable[tuple[str, str, Column]]) -> str:
-    """Finish `SELECT … ON` by keys: plain equality, which can use an index, and a second, null-safe
-    join for the left rows whose key contains a NULL; it ends at once when there are none.
+def looked_up(
+    outputs: str, left: str, stored: str, pairs: Iterable[tuple[str, str, Column]]
+) -> str:
+    """Return the SELECT that finds the stored row (alias `t`) of each left row (alias `l`) by key.
+
+    By plain equality one row at a time, which takes the unique index whatever the planner believes
+    about sizes. Left rows whose key contains a NULL take a second, null-safe join, which ends at
+    once when there are none.
     """
     sides = list(pairs)
-    sql = select + (" AND ".join(equal(a, b, k) for a, b, k in sides) or "TRUE")
+    test = " AND ".join(equal(a, b, k) for a, b, k in sides) or "TRUE"
+    one = f"SELECT t.ctid, t.* FROM {stored} AS t WHERE {test} LIMIT 1"
+    sql = f"SELECT {outputs} FROM {left} AS l CROSS JOIN LATERAL ({one}) AS t"
     nullable = [f"{a} IS NULL" for a, _, k in sides if k.nullable]
     if nullable:
         safe = " AND ".join(same(a, b, k) for a, b, k in sides)
-        sql += f"\nUNION ALL\n{select}{safe} WHERE {' OR '.join(nullable)}"
+        sql += (
+            f"\nUNION ALL\nSELECT {outputs} FROM {left} AS l JOIN {stored} AS t ON {safe}"
+            f" WHERE {' OR '.join(nullable)}"
+        )
     return sql
+
+
+def at_places(places: str) -> str:
+    """Return the test for rows at the places that a SELECT gives, in the order of the table."""
+    return f"t.ctid = ANY (ARRAY({places}))"

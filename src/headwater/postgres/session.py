@@ -36,7 +36,6 @@ def pin(conn: Connection[Any], standing: Standing, settings: Settings) -> None:
         "search_path": "pg_catalog, pg_temp",
         "jit": "off",
         "work_mem": settings.refresh_work_mem,
-        "random_page_cost": "1.1",  # a change is looked up row by row, in pages that are in memory
         "pg_trickle.refreshing": "on",
         "pg_trickle.snapshot": epoch.snapshot if epoch else "",
         "pg_trickle.refresher": epoch.xid if epoch else "",

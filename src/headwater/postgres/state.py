@@ -15,7 +15,7 @@ from headwater.algebra.ops import After, Aggregate, Call, Kind, Op, Scan, Source
 from headwater.algebra.schema import Column, Schema, names
 from headwater.delta.pushdown import push_keys
 from headwater.postgres.maintenance import is_additive, is_opaque
-from headwater.postgres.quote import WEIGHT, identifier, image, joined, listed, same
+from headwater.postgres.quote import WEIGHT, at_places, identifier, image, listed, looked_up, same
 from headwater.postgres.render import Renderer, aggregated
 
 
@@ -80,11 +80,10 @@ def _delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
 
 
 def _old_groups(root: Aggregate, deltas: str, state: str) -> str:
-    """Look the touched groups up; keys with a NULL take a second, null-safe join."""
+    """Look the touched groups up in the stored state."""
     columns = [identifier(n) for n in (*root.keys, *_values(root))]
-    outputs = listed(["d.__id", "s.ctid AS __row", *(f"s.{c}" for c in columns)])
-    select = f"SELECT {outputs} FROM {deltas} AS d JOIN {state} AS s ON "
-    return joined(select, _sides(root, "d", "s"))
+    outputs = listed(["l.__id", "t.ctid AS __row", *(f"t.{c}" for c in columns)])
+    return looked_up(outputs, deltas, state, _sides(root, "l", "t"))
 
 
 def _sides(root: Aggregate, left: str, right: str) -> list[tuple[str, str, Column]]:
@@ -181,15 +180,16 @@ def state_writes(root: Aggregate, state: str, new_groups: str) -> dict[str, str]
     sets = listed(f"{n} = n.{n}" for n in names_)
     columns = listed([*(identifier(k) for k in root.keys), *names_])
     writes = {
-        "state_updated": f"UPDATE {state} AS s SET {sets} FROM {new_groups} AS n"
-        f" WHERE s.ctid = n.__row AND {there} AND ({differs})",
+        "state_updated": f"UPDATE {state} AS t SET {sets} FROM {new_groups} AS n"
+        f" WHERE t.ctid = n.__row AND {there} AND ({differs})"
+        f" AND {at_places(f'SELECT __row FROM {new_groups}')}",
         "state_inserted": f"INSERT INTO {state} ({columns}) SELECT {columns} FROM {new_groups} AS n"
         f" WHERE n.__row IS NULL AND {there}",
     }
     if root.keys:
         writes["state_deleted"] = (
-            f"DELETE FROM {state} AS s USING {new_groups} AS n"
-            f" WHERE s.ctid = n.__row AND n.{count} = 0"
+            f"DELETE FROM {state} AS t"
+            f" WHERE {at_places(f'SELECT __row FROM {new_groups} WHERE {count} = 0')}"
         )
     return writes
 
