@@ -1,0 +1,1 @@
+"""A slow, obvious interpreter of operator trees: the oracle of the property tests."""
