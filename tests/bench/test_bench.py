@@ -1,0 +1,93 @@
+"""The targets are judged rightly, and hold where they are measured in little time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.bench.capture import Case
+from headwater.bench.refresh import Cell
+from headwater.bench.targets import linearity, missed_by_capture, missed_by_refresh, summarise
+from headwater.cli import main
+
+GOOD = Cell(
+    rows=1_000_000, changed=0.1, shape="scan", differential_ms=10, full_ms=1000, view_ms=1000,
+    indexed_view_ms=1200, no_data_ms=1, bulk_insert_ms=8, apply_ms=7, delta_rows=1700,
+    written_rows=1000, rows_read=3000, rows_read_by_relation={}, planning_ms=1, execution_ms=6,
+    peak_memory_mb=None,
+)  # fmt: skip
+ALL_GOOD = [GOOD, replace(GOOD, changed=1.0, differential_ms=100)]
+
+
+def case(write: str, rows: int, ratio: float) -> Case:
+    return Case("ordinary", write, rows, rows * ratio, rows, ratio, (ratio,))
+
+
+def test_good_figures_pass() -> None:
+    assert missed_by_refresh(ALL_GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "faults"),
+    [
+        (replace(GOOD, shape="join", differential_ms=250),
+         ["0.1 % changed, join: speed-up 4.00 < 5"]),
+        (replace(GOOD, differential_ms=60), []),
+        (replace(GOOD, full_ms=1400), ["scan, 0.1 % changed: FULL / view 1.40 > 1.3"]),
+        (replace(GOOD, no_data_ms=3.1), ["scan, 0.1 % changed: NO_DATA 3.1 ms > 3.0 ms"]),
+        (replace(GOOD, rows=1000, differential_ms=5000), []),
+    ],
+)  # fmt: skip
+def test_a_bad_cell_is_found(cell: Cell, faults: list[str]) -> None:
+    assert missed_by_refresh([*ALL_GOOD, cell, GOOD, GOOD]) == faults
+
+
+def test_a_bad_mean_is_found() -> None:
+    slow = [replace(cell, differential_ms=cell.differential_ms * 6) for cell in ALL_GOOD]
+    assert missed_by_refresh(slow) == [
+        "0.1 % changed: mean speed-up 16.7 < 20",
+        "1 % changed: mean speed-up 1.7 < 4",
+    ]
+
+
+def test_what_was_not_measured_does_not_pass() -> None:
+    assert missed_by_refresh([]) == [
+        "0.1 % changed of 1,000,000 rows was not measured",
+        "1 % changed of 1,000,000 rows was not measured",
+    ]
+    assert missed_by_capture([]) == [
+        "statements of 1 rows were not measured",
+        "statements of 10,000 rows were not measured",
+    ]
+
+
+def test_the_mean_is_geometric() -> None:
+    (summary,) = summarise([GOOD, replace(GOOD, shape="join", differential_ms=40)])
+    assert summary.mean == pytest.approx(50)
+    assert (summary.least, summary.least_shape) == (25, "join")
+
+
+def test_capture_is_judged() -> None:
+    cases = [case("INSERT", 1, 1.3), case("UPDATE", 1, 1.5), case("INSERT", 10_000, 1.9)]
+    assert missed_by_capture(cases) == [
+        "UPDATE of 1 rows, ordinary table: ratio 1.50 > 1.4",
+        "INSERT of 10,000 rows, ordinary table: ratio 1.90 > 1.8",
+    ]
+    cases.append(case("INSERT", 100_000, 0.38))
+    assert linearity(cases) == {"ordinary INSERT": pytest.approx(2.0)}
+
+
+def test_rows_read_follow_the_change_and_not_the_table(database: str) -> None:
+    arguments = ["--dsn", database, "bench", "refresh", "--rows", "20000,200000", "--changed"]
+    read: dict[str, list[int]] = {}
+    for rows, changed in ((20_000, "1"), (200_000, "0.1")):
+        arguments[5] = str(rows)
+        result = CliRunner().invoke(main, [*arguments, changed, "--repeat", "1", "--json"])
+        assert result.exit_code == 0, result.output
+        for cell in json.loads(result.stdout)["cells"]:
+            read.setdefault(cell["shape"], []).append(cell["rows_read"])
+    grown = {shape: large / small for shape, (small, large) in read.items() if large > 2 * small}
+    assert grown == {}

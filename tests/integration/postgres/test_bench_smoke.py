@@ -1,0 +1,57 @@
+"""Both benchmarks run to their end, on tiny data, and report what they should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from click.testing import CliRunner
+
+from headwater.bench.shapes import SHAPES
+from headwater.cli import main
+
+
+def run(dsn: str, *arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(main, ["--dsn", dsn, "bench", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_refresh(database: str, tmp_path: Path) -> None:
+    output = tmp_path / "refresh.json"
+    document = run(
+        database, "refresh", "--rows", "300", "--changed", "10", "--repeat", "1",
+        "--output", str(output),
+    )  # fmt: skip
+    assert [cell["shape"] for cell in document["cells"]] == list(SHAPES)
+    assert all(cell["delta_rows"] > 0 and cell["rows_read"] > 0 for cell in document["cells"])
+    assert document["summary"][0]["rows"] == 300
+    assert json.loads(output.read_text()) == document
+    assert_nothing_left(database)
+
+
+def test_capture(database: str) -> None:
+    document = run(
+        database, "capture", "--rows", "1,100", "--table-rows", "500", "--statements", "20",
+        "--repeat", "1",
+    )  # fmt: skip
+    shown = [(case["width"], case["write"], case["statement_rows"]) for case in document["cases"]]
+    assert shown == [
+        (width, write, rows)
+        for width in ("ordinary", "wide")
+        for rows in (1, 100)
+        for write in ("INSERT", "UPDATE", "DELETE")
+    ]
+    assert all(case["ratio"] > 0 for case in document["cases"])
+    assert_nothing_left(database)
+
+
+def assert_nothing_left(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute(
+            "SELECT to_regnamespace('headwater_bench'), count(*) FROM pgtrickle.pgt_stream_tables"
+        ).fetchone()
+    assert row == (None, 0)
