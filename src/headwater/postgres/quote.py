@@ -39,13 +39,19 @@ def same(left: str, right: str, column: Column) -> str:
     """Compare by the type's own equality with NULL equal to NULL, in a form that can be hashed.
 
     Arrays treat NULL elements as equal and hash like any value; IS NOT DISTINCT FROM does not
-    hash. An array inside an array would lose its NULL, so those pay for a nested loop.
+    hash, and a FULL JOIN takes nothing that neither hashes nor sorts. An array inside an array
+    would lose its NULL, so it goes in as a row, which sorts.
     """
     if not column.nullable:
         return equal(left, right, column)
     if column.type.name.endswith("[]"):
-        return f"({equal(left, right, column)} OR {left} IS NULL AND {right} IS NULL)"
+        return f"ARRAY[ROW({left})] = ARRAY[ROW({right})]"
     return f"ARRAY[{left}] = ARRAY[{right}]"
+
+
+def is_null(value: str) -> str:
+    """Test for NULL itself: IS NULL also holds for a composite whose fields are all NULL."""
+    return f"{value} IS NOT DISTINCT FROM NULL"
 
 
 def image(value: str, column: Column) -> str:
@@ -71,7 +77,7 @@ def looked_up(
     test = " AND ".join(equal(a, b, k) for a, b, k in sides) or "TRUE"
     one = f"SELECT t.ctid, t.* FROM {stored} AS t WHERE {test} LIMIT 1"
     sql = f"SELECT {outputs} FROM {left} AS l CROSS JOIN LATERAL ({one}) AS t"
-    nullable = [f"{a} IS NULL" for a, _, k in sides if k.nullable]
+    nullable = [is_null(a) for a, _, k in sides if k.nullable]
     if nullable:
         safe = " AND ".join(same(a, b, k) for a, b, k in sides)
         sql += (

@@ -45,6 +45,7 @@ from headwater.postgres.quote import (
     expression,
     identifier,
     image,
+    is_null,
     listed,
     restored,
     same,
@@ -301,9 +302,13 @@ class Renderer:
         nullable = [b for _, b, column, key in pairs if column.nullable and key.nullable]
         if nullable:
             safe = " AND ".join(same(a, b, column) for a, b, column, _ in pairs)
-            test = " OR ".join(f"{b} IS NULL" for b in nullable)
+            test = " OR ".join(map(is_null, nullable))
             sql += f"\nUNION ALL\n{select} JOIN ({keys.sql}) AS k ON {safe} WHERE {test}"
         return Rendered(sql, inner.signed)
+
+
+# The least value of a type has no opposite in it: −1 times that would overflow.
+_WIDER = {"smallint": "bigint", "integer": "bigint", "bigint": "numeric"}
 
 
 def aggregated(call: Call, of: dict[str, Column], signed: bool) -> str:
@@ -315,8 +320,8 @@ def aggregated(call: Call, of: dict[str, Column], signed: bool) -> str:
         return f"{call.kind.value}({value})"
     if signed:
         column = of[str(as_column(call.expr))]
-        wide = f"{value}::numeric" if column.type.name == "bigint" else value
-        value = f"{wide} * {WEIGHT}"
+        wide = _WIDER.get(column.type.name)
+        value = f"{value}::{wide} * {WEIGHT}" if wide else f"{value} * {WEIGHT}"
     return f"coalesce(sum({value}), 0)::{call.column.type.name}"
 
 

@@ -15,7 +15,16 @@ from headwater.algebra.ops import After, Aggregate, Call, Kind, Op, Scan, Source
 from headwater.algebra.schema import Column, Schema, names
 from headwater.delta.pushdown import push_keys
 from headwater.postgres.maintenance import is_additive, is_opaque
-from headwater.postgres.quote import WEIGHT, at_places, identifier, image, listed, looked_up, same
+from headwater.postgres.quote import (
+    WEIGHT,
+    at_places,
+    identifier,
+    image,
+    is_null,
+    listed,
+    looked_up,
+    same,
+)
 from headwater.postgres.render import Renderer, aggregated
 
 
@@ -110,7 +119,7 @@ def _stale(root: Aggregate) -> str:
     for call in _extrema(root):
         old, sign = f"o.{identifier(call.column.name)}", "<=" if call.kind is Kind.MIN else ">="
         gone = f"d.{_gone(call)}"
-        tests.append(f"{gone} IS NOT NULL AND ({old} IS NULL OR {gone} {sign} {old})")
+        tests.append(f"NOT {is_null(gone)} AND ({is_null(old)} OR {gone} {sign} {old})")
     return f"({' OR '.join(tests)})" if tests else "FALSE"
 
 

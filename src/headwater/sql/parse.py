@@ -102,13 +102,21 @@ class _Reader:
         return inside
 
     def until(self, *words: str) -> Tokens:
-        """Consume up to one of the keywords outside all brackets, or the end."""
+        """Consume up to one of the keywords outside all brackets, or the end.
+
+        The GROUP of `WITHIN GROUP (…)` is no clause.
+        """
         start = self._at
         while (token := self.peek()) is not None and not token.is_word(*words):
             if token.is_punct("(", "["):
                 self._at = closing(self._tokens, self._at)
-            self._at += 1
+            self._at += 2 if self._at_within_group() else 1
         return self._tokens[start : self._at]
+
+    def _at_within_group(self) -> bool:
+        opening = self.peek(2)
+        within_group = self.at_word("WITHIN") and self.at_word("GROUP", ahead=1)
+        return within_group and opening is not None and opening.is_punct("(")
 
     def names(self) -> tuple[str, ...]:
         """Consume a bracketed list of names, if there is one."""
