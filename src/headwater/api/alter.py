@@ -140,7 +140,7 @@ def _replace_plan(
 ) -> Target:
     """Replace plan, columns, state and index; the old rows go, since another key may hold now."""
     plan = compiled.maintenance
-    columns = compiled.analysis.columns
+    columns = compiled.columns
     drop_index(conn, st)
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
     conn.execute(f"DELETE FROM {st.qualified_name}")

@@ -147,7 +147,7 @@ def _record(
 ) -> tuple[int, Target]:
     """Create the table and its catalog rows."""
     relid = create_table(conn, *name, compiled.analysis.canonical)
-    columns = compiled.analysis.columns
+    columns = compiled.columns
     plan = compiled.maintenance
     key, hashed = choose_lookup(conn, compiled)
     row = conn.execute("SELECT oid::int8 FROM pg_roles WHERE rolname = current_user").fetchone()

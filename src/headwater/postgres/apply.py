@@ -7,15 +7,17 @@ whose key stays is updated; where it is a true bag, exactly as many copies go as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.algebra.ops import Consolidate, Empty, Scan
-from headwater.algebra.schema import Schema
+from headwater.algebra.schema import Column, Schema
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
 from headwater.postgres.quote import (
     WEIGHT,
     at_places,
+    equal,
     identifier,
     image,
     listed,
@@ -136,25 +138,41 @@ def _bag_difference(target: Target, query: str) -> str:
 
 
 def _keyed_difference(target: Target, query: str) -> str:
-    """Pairs of stored and new rows of one key whose images differ, or of which one is missing."""
+    """Pairs of stored and new rows of one key whose images differ, or of which one is missing.
+
+    Rows whose key contains a NULL are paired apart, so that the others can be hashed by the key.
+    """
+    nullable = [identifier(k.name) for k in target.key_columns if k.nullable]
+    if not nullable:
+        return _pairs(target, query, equal, "TRUE")
+    empty = " OR ".join(f"{name} IS NULL" for name in nullable)
+    return (
+        _pairs(target, query, equal, f"NOT ({empty})")
+        + "\nUNION ALL\n"
+        + _pairs(target, query, same, f"({empty})")
+    )
+
+
+def _pairs(
+    target: Target, query: str, compare: Callable[[str, str, Column], str], where: str
+) -> str:
     names = [identifier(c.name) for c in target.columns]
     keys = [(f"t.{identifier(k.name)}", f"q.{identifier(k.name)}", k) for k in target.key_columns]
-    on = " AND ".join(same(a, b, k) for a, b, k in keys) or "TRUE"
-    pairs = (
-        (image(f"t.{identifier(c.name)}", c), image(f"q.{identifier(c.name)}", c))
-        for c in target.columns
-    )
-    differs = " OR ".join(f"{a} IS DISTINCT FROM {b}" for a, b in pairs) or "FALSE"
+    on = " AND ".join(compare(a, b, k) for a, b, k in keys) or "TRUE"
+    named = zip(names, target.columns, strict=True)
+    images = ((image(f"t.{name}", c), image(f"q.{name}", c)) for name, c in named)
+    differs = " OR ".join(f"{a} IS DISTINCT FROM {b}" for a, b in images) or "FALSE"
     outputs = [
-        "t.ctid AS __row",
+        "t.__row",
         *(f"q.{name}" for name in names),
-        "t.ctid IS NOT NULL AS __goes",
+        "t.__row IS NOT NULL AS __goes",
         "q.__new IS NOT NULL AS __comes",
     ]
     return (
-        f"SELECT {listed(outputs)} FROM {target.name} AS t"
-        f"\nFULL JOIN (SELECT *, 1 AS __new FROM ({query}) AS q) AS q ON {on}"
-        f"\nWHERE t.ctid IS NULL OR q.__new IS NULL OR {differs}"
+        f"SELECT {listed(outputs)}"
+        f"\nFROM (SELECT ctid AS __row, * FROM {target.name} WHERE {where}) AS t"
+        f"\nFULL JOIN (SELECT *, 1 AS __new FROM ({query}) AS q WHERE {where}) AS q ON {on}"
+        f"\nWHERE t.__row IS NULL OR q.__new IS NULL OR {differs}"
     )
 
 

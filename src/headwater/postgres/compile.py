@@ -10,6 +10,7 @@ from psycopg import Connection
 
 from headwater.algebra.ops import Op
 from headwater.algebra.prune import prune
+from headwater.algebra.schema import Schema
 from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
 from headwater.errors import UnsupportedQuery, bug
@@ -28,6 +29,7 @@ class Compiled:
     analysis: Analysis
     maintenance: Maintenance | None
     refusal: UnsupportedQuery | None
+    columns: Schema  # of the result, with what is known not to be NULL
     key: tuple[str, ...] | None = None  # unique in the result, also where maintenance is FULL
 
     @property
@@ -55,9 +57,9 @@ def compile_query(conn: Connection[Any], query: str) -> Compiled:
         _check_sources(analysis, view)
         differentiate(view)
     except UnsupportedQuery as refusal:
-        return Compiled(analysis, None, refusal)
+        return Compiled(analysis, None, refusal, analysis.columns)
     plan = plan_maintenance(view)
-    return Compiled(analysis, plan, None, indexable(plan.key))
+    return Compiled(analysis, plan, None, plan.columns, indexable(plan.key))
 
 
 def _check_sources(analysis: Analysis, view: Op) -> None:
