@@ -66,8 +66,7 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
         _check_cycle(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
         _rebuild(conn, st, compiled, {**values, "refresh_mode": mode})
-        return
-    values["refresh_mode"] = mode
+    values["refresh_mode"] = mode  # and the status again: filling a table makes it active
     with conn.transaction():
         streams.update_stream_table(conn, st.pgt_id, **values)
 

@@ -34,7 +34,12 @@ def connect(dsn: str | None = None, *, home: str | Path = "./.headwater") -> Hea
     Installs or upgrades the catalog.
     """
     server = start(Path(home)) if dsn is None else None
-    hw = Headwater(dsn if dsn is not None else str(server and server.dsn), server)
+    try:
+        hw = Headwater(dsn if dsn is not None else str(server and server.dsn), server)
+    except BaseException:
+        if server is not None:
+            server.stop()
+        raise
     try:
         hw.init()
     except BaseException:
