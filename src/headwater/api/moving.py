@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
-from headwater.catalog.model import Epoch, StreamTable
+from headwater.catalog.model import Epoch
 from headwater.catalog.settings import Settings, read_settings
 from headwater.catalog.standing import Standing, load_standings
 from headwater.postgres.refresh import Outcome, refresh_table
@@ -28,12 +28,23 @@ def move_all(conn: Connection[Any], pgt_ids: list[int]) -> tuple[Standing, ...]:
 
 
 def move(
-    conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings
+    conn: Connection[Any],
+    standing: Standing,
+    epoch: Epoch,
+    settings: Settings,
+    running: int | None = None,
 ) -> RefreshResult:
-    """Refresh one table in the open transaction and record that it stands at `epoch`."""
+    """Refresh one table in the open transaction and record that it stands at `epoch`.
+
+    `running` is the history row in which others see that the refresh runs, if there is one.
+    """
     outcome = refresh_table(conn, standing, settings)
     st, counts = standing.table, outcome.counts
-    _record_success(conn, st, epoch, outcome)
+    streams.record_move(conn, st.pgt_id, epoch)
+    if running is None:
+        history.record_refresh(conn, st.pgt_id, _history(epoch, outcome))
+    else:
+        history.finish_refresh(conn, running, _history(epoch, outcome))
     return RefreshResult(
         st.qualified_name,
         outcome.action,
@@ -48,22 +59,17 @@ def move(
     )
 
 
-def _record_success(conn: Connection[Any], st: StreamTable, epoch: Epoch, outcome: Outcome) -> None:
-    streams.record_move(conn, st.pgt_id, epoch)
+def _history(epoch: Epoch, outcome: Outcome) -> RefreshOutcome:
     counts = outcome.counts
-    history.record_refresh(
-        conn,
-        st.pgt_id,
-        RefreshOutcome(
-            action=outcome.action,
-            data_timestamp=epoch.data_timestamp,
-            rows_inserted=counts["inserted"],
-            rows_updated=counts["updated"],
-            rows_deleted=counts["deleted"],
-            delta_rows=counts["delta_rows"],
-            epoch=epoch.epoch,
-            engine="postgres",
-            reason=outcome.reason,
-            timings=outcome.timings,
-        ),
+    return RefreshOutcome(
+        action=outcome.action,
+        data_timestamp=epoch.data_timestamp,
+        rows_inserted=counts["inserted"],
+        rows_updated=counts["updated"],
+        rows_deleted=counts["deleted"],
+        delta_rows=counts["delta_rows"],
+        epoch=epoch.epoch,
+        engine="postgres",
+        reason=outcome.reason,
+        timings=outcome.timings,
     )

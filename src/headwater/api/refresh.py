@@ -54,12 +54,7 @@ def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshRes
         for standing in load_standings(conn, pgt_ids):
             _check_active(name, standing.table)
             repair_sources(conn, standing.table)
-    try:
-        return _in_one_transaction(conn, pgt_ids, wait=wait)
-    except LockTimeout as error:
-        if wait:
-            raise
-        return [_skipped(conn, streams.get_stream_table(conn, name), error)]
+    return _in_one_transaction(conn, pgt_ids, wait=wait)
 
 
 def _check_active(name: str, table: StreamTable) -> None:
@@ -74,34 +69,46 @@ def _check_active(name: str, table: StreamTable) -> None:
 def _in_one_transaction(
     conn: Connection[Any], pgt_ids: list[int], *, wait: bool
 ) -> list[RefreshResult]:
+    """Lock, take the snapshot, move all tables, clean; or write down why not."""
     settings = read_settings(conn)
     tables = [standing.table for standing in load_standings(conn, pgt_ids)]
-    current = tables[-1]
+    running = history.start_refresh(conn, tables[-1].pgt_id, _expected(tables[-1]), "postgres")
     results: list[RefreshResult] = []
-    standings: tuple[Standing, ...] = ()
     try:
         with one_snapshot(conn):
             lock_tables(conn, [t.qualified_name for t in tables], wait=wait)
             epoch = epochs.record_epoch(conn)
             standings = load_standings(conn, pgt_ids)
-            for standing in standings:
-                current = standing.table
+            for standing in standings[:-1]:
                 results.append(move(conn, standing, epoch, settings))
+            history.fail_abandoned(conn, standings[-1].table.pgt_id, running)
+            results.append(move(conn, standings[-1], epoch, settings, running))
             _clean_sole(conn, standings)
     except psycopg.Error as error:
-        fault = classify(error, current.qualified_name)
-        _record_failure(conn, current, fault)
+        fault = classify(error, tables[len(results)].qualified_name)
+        _record_failure(conn, tables[len(results)], running, fault)
         raise fault from error
+    except LockTimeout as error:
+        if wait:
+            _record_failure(conn, tables[-1], running, error)
+            raise
+        return [_skipped(conn, tables[-1], running, error)]
     except HeadwaterError as fault:
-        if not isinstance(fault, LockTimeout):
-            _record_failure(conn, current, fault)
+        _record_failure(conn, tables[len(results)], running, fault)
         raise
     _clean_shared(conn, standings, epoch)
     return results
 
 
-def _record_failure(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
-    """Write the failure down in a transaction of its own; after too many in a row, suspend.
+def _expected(st: StreamTable) -> str:
+    """The action that a refresh is likely to take, until it is known."""
+    return "FULL" if st.effective_mode == "FULL" else "DIFFERENTIAL"
+
+
+def _record_failure(
+    conn: Connection[Any], st: StreamTable, running: int, fault: HeadwaterError
+) -> None:
+    """Write the failure of `st` down in a transaction of its own; suspend after too many in a row.
 
     A connection that is gone cannot record anything: the next refresh finds nothing half-done.
     """
@@ -114,14 +121,14 @@ def _record_failure(conn: Connection[Any], st: StreamTable, fault: HeadwaterErro
         streams.update_stream_table(
             conn, st.pgt_id, consecutive_errors=failures, last_error=str(fault), status=status
         )
-        action = "FULL" if st.effective_mode == "FULL" else "DIFFERENTIAL"
-        refresh_id = history.start_refresh(conn, st.pgt_id, action, "postgres")
-        history.fail_refresh(conn, refresh_id, fault)
+        history.fail_refresh(conn, running, fault)
 
 
-def _skipped(conn: Connection[Any], st: StreamTable, error: LockTimeout) -> RefreshResult:
+def _skipped(
+    conn: Connection[Any], st: StreamTable, running: int, error: LockTimeout
+) -> RefreshResult:
     outcome = RefreshOutcome(action="SKIP", status="SKIPPED", reason=error.what, engine="postgres")
-    history.record_refresh(conn, st.pgt_id, outcome)
+    history.finish_refresh(conn, running, outcome)
     return RefreshResult(st.qualified_name, "SKIP", reason=error.what)
 
 

@@ -99,13 +99,16 @@ def record_refresh(conn: Connection, pgt_id: int, outcome: RefreshOutcome) -> in
 def fail_abandoned(conn: Connection, pgt_id: int, except_id: int | None = None) -> int:
     """Mark the running refreshes of `pgt_id`, save `except_id`, as failed; return how many.
 
-    For a caller who holds the right to refresh this table: nobody else can be refreshing it.
+    For a caller who holds the lock of this table: nobody else is refreshing it. A refresh whose
+    session lives is waiting for that lock and stays.
     """
     query = """
         UPDATE pgtrickle.pgt_refresh_history
            SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
                error_message = 'the refreshing process ended before the refresh did'
-         WHERE pgt_id = %s AND status = 'RUNNING' AND refresh_id IS DISTINCT FROM %s::bigint"""
+         WHERE pgt_id = %s AND status = 'RUNNING' AND refresh_id IS DISTINCT FROM %s::bigint
+           AND (backend_pid = pg_backend_pid()
+                OR NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = backend_pid))"""
     return conn.execute(query, [pgt_id, except_id]).rowcount
 
 

@@ -20,6 +20,7 @@ from headwater.postgres.quote import (
     equal,
     identifier,
     image,
+    is_null,
     listed,
     looked_up,
     restored,
@@ -145,7 +146,7 @@ def _keyed_difference(target: Target, query: str) -> str:
     nullable = [identifier(k.name) for k in target.key_columns if k.nullable]
     if not nullable:
         return _pairs(target, query, equal, "TRUE")
-    empty = " OR ".join(f"{name} IS NULL" for name in nullable)
+    empty = " OR ".join(map(is_null, nullable))
     return (
         _pairs(target, query, equal, f"NOT ({empty})")
         + "\nUNION ALL\n"

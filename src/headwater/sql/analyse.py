@@ -192,7 +192,9 @@ def _attributes(
     conn: Connection[Any], types: TypeCatalog, oid: int
 ) -> tuple[tuple[int, Attribute], ...]:
     rows = conn.execute(
-        "SELECT attnum, attname, atttypid::int8, atttypmod, attcollation::int8, attnotnull,"
+        "SELECT attnum, attname, atttypid::int8, atttypmod, attcollation::int8,"
+        " attnotnull AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = attrelid"
+        " AND contype = 'n' AND NOT convalidated AND attnum = ANY (conkey)),"
         " attgenerated = 'v' FROM pg_attribute"
         " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (oid,),

@@ -94,6 +94,8 @@ CREATE TABLE pgtrickle.pgt_refresh_history (
 );
 CREATE INDEX pgt_refresh_history_newest
     ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
+CREATE INDEX pgt_refresh_history_running
+    ON pgtrickle.pgt_refresh_history (pgt_id) WHERE status = 'RUNNING';
 
 CREATE TABLE pgtrickle.pgt_change_tracking (
     source_relid oid PRIMARY KEY,
