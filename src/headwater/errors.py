@@ -1,28 +1,28 @@
 """Every error that headwater raises, sorted by who must act.
 
-    HeadwaterError
-    ├── UserError          HW-1xx   the definition or the call is wrong: change it
-    │   ├── UnsupportedQuery    HW-101
-    │   ├── InvalidArgument     HW-102
-    │   ├── NotFound            HW-103
-    │   ├── AlreadyExists       HW-104
-    │   ├── DependentsExist     HW-105
-    │   ├── DependencyCycle     HW-106
-    │   ├── UnsupportedServer   HW-107
-    │   ├── CatalogMissing      HW-108
-    │   ├── CatalogTooNew       HW-109
-    │   ├── MissingRights       HW-110
-    │   └── QueryFailed         HW-111   PostgreSQL refused the query or its data
-    ├── SourceChanged      HW-2xx   the sources no longer fit the definition: rebuild
-    │   ├── SourceDropped       HW-201
-    │   ├── SourceAltered       HW-202
-    │   └── StreamTableDamaged  HW-203
-    ├── Unavailable        HW-3xx   the surroundings refuse for now: try again later
-    │   ├── ServerUnreachable   HW-301
-    │   ├── LockTimeout         HW-302
-    │   ├── ServerResources     HW-303
-    │   └── MissingComponent    HW-304
-    └── InvalidPlan        HW-901   our bug: report it
+HeadwaterError
+├── UserError          HW-1xx   the definition or the call is wrong: change it
+│   ├── UnsupportedQuery    HW-101
+│   ├── InvalidArgument     HW-102
+│   ├── NotFound            HW-103
+│   ├── AlreadyExists       HW-104
+│   ├── DependentsExist     HW-105
+│   ├── DependencyCycle     HW-106
+│   ├── UnsupportedServer   HW-107
+│   ├── CatalogMissing      HW-108
+│   ├── CatalogTooNew       HW-109
+│   ├── MissingRights       HW-110
+│   └── QueryFailed         HW-111   PostgreSQL refused the query or its data
+├── SourceChanged      HW-2xx   the sources no longer fit the definition: rebuild
+│   ├── SourceDropped       HW-201
+│   ├── SourceAltered       HW-202
+│   └── StreamTableDamaged  HW-203
+├── Unavailable        HW-3xx   the surroundings refuse for now: try again later
+│   ├── ServerUnreachable   HW-301
+│   ├── LockTimeout         HW-302
+│   ├── ServerResources     HW-303
+│   └── MissingComponent    HW-304
+└── InvalidPlan        HW-901   our bug: report it
 """
 
 from __future__ import annotations

@@ -60,14 +60,18 @@ _RECORD = (
 )
 _START = sql.SQL(
     "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)"
-    " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid()) RETURNING refresh_id"
+    " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid())"
+    " RETURNING refresh_id, set_config('synchronous_commit', 'off', true)"
 )
 
 
 def start_refresh(
     conn: Connection, pgt_id: int, action: str, engine: str | None = None, epoch: int | None = None
 ) -> int:
-    """Record that a refresh runs now and return its id; others see it once the caller commits."""
+    """Record that a refresh runs now and return its id; others see it once the caller commits.
+
+    That commit is asynchronous: a crash that loses the row also ends the refresh.
+    """
     return int(fetch_scalar(conn, _START, [pgt_id, action, engine, epoch]))
 
 

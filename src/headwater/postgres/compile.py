@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from headwater.sql.relations import Analysis
 class Compiled:
     """An analysed query and, if it can be maintained incrementally, how; else why not."""
 
+    query: str
     analysis: Analysis
     maintenance: Maintenance | None
     refusal: UnsupportedQuery | None
@@ -35,7 +37,7 @@ class Compiled:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is no error but may surprise."""
-        return _warnings(self.analysis)
+        return _warnings(self.analysis, self.query)
 
     @property
     def incremental(self) -> Maintenance:
@@ -57,9 +59,9 @@ def compile_query(conn: Connection[Any], query: str) -> Compiled:
         _check_sources(analysis, view)
         differentiate(view)
     except UnsupportedQuery as refusal:
-        return Compiled(analysis, None, refusal, analysis.columns)
+        return Compiled(query, analysis, None, refusal, analysis.columns)
     plan = plan_maintenance(view)
-    return Compiled(analysis, plan, None, plan.columns, indexable(plan.key))
+    return Compiled(query, analysis, plan, None, plan.columns, indexable(plan.key))
 
 
 def _check_sources(analysis: Analysis, view: Op) -> None:
@@ -89,11 +91,17 @@ def columns_used(view: Op) -> dict[int, tuple[str, ...]]:
 _UNORDERED = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "xmlagg", "json_object_agg"}
 
 
-def _warnings(analysis: Analysis) -> tuple[str, ...]:
-    found = sorted(name for schema, name in analysis.aggregates if name in _UNORDERED)
-    if not found or "ORDER BY" in analysis.canonical:
-        return ()
-    return (
-        f"{', '.join(found)} without ORDER BY: the order inside is whatever the rows come in,"
-        " and may differ from that of the query run by hand",
-    )
+_STAR = re.compile(r"(\bselect(\s+distinct)?|,|\.)\s*\*\s*(,|\bfrom\b|$)", re.IGNORECASE)
+
+
+def _warnings(analysis: Analysis, query: str) -> tuple[str, ...]:
+    found = []
+    if _STAR.search(query):
+        found.append("the query takes the columns of now for *: one added later does not join in")
+    unordered = sorted(name for _, name in analysis.aggregates if name in _UNORDERED)
+    if unordered and "ORDER BY" not in analysis.canonical:
+        found.append(
+            f"{', '.join(unordered)} without ORDER BY: the order inside is whatever the rows come"
+            " in, and may differ from that of the query run by hand"
+        )
+    return tuple(found)

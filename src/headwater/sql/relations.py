@@ -54,4 +54,3 @@ class Analysis:
     relations: Mapping[tuple[str | None, str], Relation]
     aggregates: frozenset[tuple[str | None, str]]
     functions: tuple[Function, ...]
-    has_star: bool = False
