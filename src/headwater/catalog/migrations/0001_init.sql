@@ -349,7 +349,7 @@ END;
 
 -- The whole of a refresh with nothing to do, in one call. Verdicts:
 --   unfit    something needs a closer look: never filled, altered sources, missing triggers, FULL
---   pending  some source has changes
+--   pending  some source has changes, or another refresh runs
 --   moved    nothing had changed; the table and all it reads now stand at the new epoch
 -- The last statement checks and moves under one snapshot, which becomes the epoch. It is committed
 -- asynchronously: losing it in a crash loses no more than the news that nothing had changed.
@@ -402,6 +402,18 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    -- Before the snapshot of the move, as a refresh does: one that runs now would find its row
+    -- moved under it and fail.
+    BEGIN
+        EXECUTE (SELECT format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE NOWAIT',
+                               string_agg(format('%I.%I', st.pgt_schema, st.pgt_name), ', '
+                                          ORDER BY st.pgt_schema, st.pgt_name))
+                   FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = ANY (pgt_ids));
+    EXCEPTION WHEN lock_not_available THEN
+        verdict := 'pending';
+        RETURN NEXT;
+        RETURN;
+    END;
     SELECT coalesce(string_agg(format(
                'EXISTS (SELECT FROM %s WHERE NOT (pg_visible_in_snapshot(__xid, %L) OR __xid = %L))',
                t.buffer_name, e.snapshot, e.xid), ' OR '), 'false'),
