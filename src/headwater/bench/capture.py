@@ -22,8 +22,11 @@ _COLUMNS = """
     amount numeric(12, 2) NOT NULL, created_at timestamptz NOT NULL, is_paid boolean NOT NULL,
     note text"""
 _VALUES = """
-    n, 1 + (n * 7919 % 5000)::int, 'status ' || n % 5, 1 + (n % 9)::int, (n % 100000) / 100.0,
-    timestamptz '2024-01-01' + n * interval '1 second', n % 2 = 0, 'a note of some length, ' || n"""
+    n, 1 + (n::bigint * 7919 % 5000)::int, 'status ' || n % 5, 1 + (n % 9)::int,
+    (n % 100000) / 100.0, timestamptz '2024-01-01' + n * interval '1 second', n % 2 = 0,
+    'a note of some length, ' || n"""
+
+_ROW = "7, 'status 1', 3, 12.34, '2024-01-01 12:00+00', true, %(text)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,12 @@ class _Bench:
 
     def _run(self, write: str, kind: str, size: int) -> float:
         """Run all statements of a round and return the seconds that they took the server."""
-        statement = _statement(write, self._width, kind).encode()
+        statement = _statement(write, self._width, kind, size).encode()
         first = self._load.table_rows + 1
         began = self._clock()
         for _ in range(self._load.statements(size)):
-            self._conn.execute(statement, (first, first + size - 1), prepare=True)
+            values = {"first": first, "last": first + size - 1, "text": "a value of some length"}
+            self._conn.execute(statement, values, prepare=True)
             first += size
         return self._clock() - began
 
@@ -153,11 +157,15 @@ def _clock(conn: Connection[Any]) -> Callable[[], float]:
     return (lambda: cpu_seconds(pid)) if is_local(conn) else time.perf_counter
 
 
-def _statement(write: str, width: str, kind: str) -> str:
-    where = "BETWEEN %s AND %s"
-    table = f"{width}_{kind}"
+def _statement(write: str, width: str, kind: str, size: int) -> str:
+    """The statement, with the first and the last id as parameters; one row is given by values."""
+    table, these = f"{width}_{kind}", "id BETWEEN %(first)s AND %(last)s"
+    rows = f"SELECT * FROM {width}_new WHERE {these}"
+    if size == 1:
+        these = "id = %(first)s"
+        rows = f"VALUES (%(first)s, {_ROW}{', %(text)s' * WIDTHS[width]})"
     return {
-        "INSERT": f"INSERT INTO {table} SELECT * FROM {width}_new WHERE id {where}",
-        "UPDATE": f"UPDATE {table} SET amount = amount + 1, status = 'new' WHERE id {where}",
-        "DELETE": f"DELETE FROM {table} WHERE id {where}",
+        "INSERT": f"INSERT INTO {table} {rows}",
+        "UPDATE": f"UPDATE {table} SET amount = amount + 1, status = 'new' WHERE {these}",
+        "DELETE": f"DELETE FROM {table} WHERE {these}",
     }[write]

@@ -86,8 +86,8 @@ def capture_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
     grown = tuple((case, times(ratio)) for case, ratio in linearity(cases).items())
     tables = [Table("Writes with capture", headings, made, names=2)]
     if grown:
-        title = "Cost of a row in statements of 100,000 rows against 10,000"
-        tables.append(Table(title, ("case", "ratio"), grown, names=1))
+        columns = ("case", "a row of 100,000 / of 10,000")
+        tables.append(Table("Linearity", columns, grown, names=1))
     return tuple(tables)
 
 
