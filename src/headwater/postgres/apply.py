@@ -29,7 +29,7 @@ from headwater.postgres.quote import (
 from headwater.postgres.render import Renderer
 from headwater.postgres.state import render_state_change, state_writes
 
-COUNTS = ("inserted", "updated", "deleted", "expected", "found", "damaged", "delta_rows")
+COUNTS = ("inserted", "updated", "deleted", "expected", "damaged", "delta_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def render_difference(target: Target, query: str) -> tuple[str, str]:
     if target.key is None:
         writes = _apply_bag(renderer, target, DIFFERENCE)
     else:
-        writes = _keyed_writes(target, DIFFERENCE, DIFFERENCE)
+        writes = _keyed_writes(target, DIFFERENCE, DIFFERENCE, DIFFERENCE)
     return create, _assembled(renderer, writes, "0", "0")
 
 
@@ -204,27 +204,31 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
         (f"l.{identifier(g)}", f"t.{identifier(k.name)}", k)
         for k, g in zip(keys, going, strict=True)
     ]
-    leaving = f"(SELECT * FROM {paired} WHERE __goes)"
-    located = renderer.add(
-        "located", looked_up("t.ctid AS __row, l.*", leaving, target.name, stored)
+    staying, leaving = (
+        looked_up(
+            "t.ctid AS __row, l.*",
+            f"(SELECT * FROM {paired} WHERE __goes AND {test})",
+            target.name,
+            stored,
+        )
+        for test in ("__comes", "NOT __comes")
     )
-    return _keyed_writes(target, paired, located)
+    return _keyed_writes(target, paired, f"({staying})", f"({leaving})")
 
 
-def _keyed_writes(target: Target, paired: str, located: str) -> dict[str, str]:
-    """Update, delete or insert what was paired by key and, where stored, located."""
+def _keyed_writes(target: Target, paired: str, staying: str, leaving: str) -> dict[str, str]:
+    """Update, delete and insert what was paired by key; `__row` is where the stored row is.
+
+    A row is looked up and written in one go, while its page is at hand.
+    """
     columns = [identifier(c.name) for c in target.columns]
     sets, names = listed(f"{c} = l.{c}" for c in columns), listed(columns)
     return {
         "expected": f"SELECT FROM {paired} WHERE __goes",
-        "found": f"SELECT FROM {located} WHERE __goes",
-        "updated": f"UPDATE {target.name} AS t SET {sets} FROM {located} AS l"
-        " WHERE t.ctid = l.__row AND l.__comes AND l.__goes AND "
-        + at_places(f"SELECT __row FROM {located} WHERE __comes")
-        + " RETURNING 1",
-        "deleted": f"DELETE FROM {target.name} AS t WHERE "
-        + at_places(f"SELECT __row FROM {located} WHERE NOT __comes")
-        + " RETURNING 1",
+        "updated": f"UPDATE {target.name} AS t SET {sets} FROM {staying} AS l"
+        " WHERE t.ctid = l.__row AND l.__goes AND l.__comes RETURNING 1",
+        "deleted": f"DELETE FROM {target.name} AS t USING {leaving} AS l"
+        " WHERE t.ctid = l.__row AND l.__goes AND NOT l.__comes RETURNING 1",
         "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {paired}"
         " WHERE NOT __goes RETURNING 1",
     }
@@ -260,7 +264,6 @@ def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str
     names = listed(columns)
     return {
         "expected": f"SELECT FROM {going} AS g CROSS JOIN LATERAL generate_series(1, -g.{WEIGHT})",
-        "found": f"SELECT FROM {located}",
         "updated": "SELECT WHERE FALSE",
         "deleted": f"DELETE FROM {target.name} AS t WHERE "
         + at_places(f"SELECT __row FROM {located}")
@@ -273,5 +276,5 @@ def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str
 def _assembled(renderer: Renderer, writes: dict[str, str], damaged: str, delta_rows: str) -> str:
     for name, statement in writes.items():
         renderer.add(name, statement)
-    counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in COUNTS[:5]]
+    counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in COUNTS[:4]]
     return f"{renderer.with_clause()}SELECT {listed([*counts, damaged, delta_rows])}"

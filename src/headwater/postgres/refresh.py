@@ -184,11 +184,12 @@ def _counted(conn: Connection[Any], statement: str) -> dict[str, int]:
 
 def _check(st: StreamTable, counts: dict[str, int]) -> None:
     """The rows to take away must be there; if not, someone else wrote."""
-    if counts["expected"] == counts["found"] and not counts["damaged"]:
+    found = counts["updated"] + counts["deleted"]
+    if counts["expected"] == found and not counts["damaged"]:
         return
     raise StreamTableDamaged(
         f"{st.qualified_name} does not hold the rows that its last refresh left",
-        f"{counts['expected']} rows should go, {counts['found']} were found;"
+        f"{counts['expected']} rows should go, {found} were found;"
         f" {counts['damaged']} groups would have a negative count",
         "rebuild it: alter the stream table to the same query",
     )
