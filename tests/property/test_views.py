@@ -72,7 +72,7 @@ def columns_of(op: Op, case: Case, wanted: list[str]) -> Zset:
     return collect((tuple(row[i] for i in at), weight) for row, weight in rows.items())
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(100))
 @given(views())
 def test_trees_can_be_stored(view: Op) -> None:
     for op in (view, differentiate(view)):
