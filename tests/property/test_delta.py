@@ -15,13 +15,13 @@ from tests.property.trees import Case, cases, views
 from tests.scale import scaled
 
 
-@settings(max_examples=scaled(600))
+@settings(max_examples=scaled(500))
 @given(cases())
 def test_delta_leads_from_before_to_after(case: Case) -> None:
     assert is_exact(case.view, *case.states)
 
 
-@settings(max_examples=scaled(250))
+@settings(max_examples=scaled(180))
 @given(cases())
 def test_terms_of_unchanged_sources_are_not_needed(case: Case) -> None:
     before, after = case.states
@@ -31,20 +31,20 @@ def test_terms_of_unchanged_sources_are_not_needed(case: Case) -> None:
     assert pruned == evaluate(differentiate(case.view), db)
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(120))
 @given(views())
 def test_nothing_changed_is_known_without_data(view: Op) -> None:
     assert isinstance(differentiate(view, frozenset()), Empty)
 
 
-@settings(max_examples=scaled(250))
+@settings(max_examples=scaled(180))
 @given(cases())
 def test_simplification_keeps_the_meaning(case: Case) -> None:
     db = between(*case.states)
     assert evaluate(differentiate(case.view), db) == evaluate(derive(case.view), db)
 
 
-@settings(max_examples=scaled(150))
+@settings(max_examples=scaled(100))
 @given(cases(changes=2))
 def test_one_big_change_is_many_small_ones(case: Case) -> None:
     first, second, third = case.states
@@ -52,14 +52,14 @@ def test_one_big_change_is_many_small_ones(case: Case) -> None:
     assert small == delta_of(case.view, first, third)
 
 
-@settings(max_examples=scaled(150))
+@settings(max_examples=scaled(100))
 @given(cases())
 def test_undo_takes_everything_back(case: Case) -> None:
     before, after = case.states
     assert add(delta_of(case.view, before, after), delta_of(case.view, after, before)) == {}
 
 
-@settings(max_examples=scaled(150))
+@settings(max_examples=scaled(100))
 @given(cases(changes=2))
 def test_the_order_of_changes_does_not_matter(case: Case) -> None:
     first, second, third = case.states

@@ -21,14 +21,14 @@ from tests.property.trees import Case, cases, views
 from tests.scale import scaled
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(150))
 @given(cases())
 def test_no_row_is_negative(case: Case) -> None:
     for state in case.states:
         assert [w for w in state_of(case.view, state).values() if w < 0] == []
 
 
-@settings(max_examples=scaled(250))
+@settings(max_examples=scaled(200))
 @given(cases())
 def test_unique_keys_are_unique(case: Case) -> None:
     for node in walk(case.view):
@@ -38,7 +38,7 @@ def test_unique_keys_are_unique(case: Case) -> None:
                 assert is_unique(rows, names(schema(node)), key), (node, key)
 
 
-@settings(max_examples=scaled(150))
+@settings(max_examples=scaled(100))
 @given(cases())
 def test_columns_without_nulls_have_none(case: Case) -> None:
     for node in walk(case.view):
@@ -48,7 +48,7 @@ def test_columns_without_nulls_have_none(case: Case) -> None:
                 assert [c.name for c, v in pairs if v is None and not c.nullable] == []
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(150))
 @given(cases())
 def test_pruning_keeps_the_rows(case: Case) -> None:
     pruned = prune(case.view)
@@ -56,7 +56,7 @@ def test_pruning_keeps_the_rows(case: Case) -> None:
     assert state_of(pruned, case.states[1]) == state_of(case.view, case.states[1])
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(150))
 @given(cases(), st.data())
 def test_pruning_keeps_the_needed_columns(case: Case, data: st.DataObject) -> None:
     columns = names(schema(case.view))
