@@ -39,13 +39,9 @@ def refresh_stream_table(conn: Connection[Any], name: str, *, wait: bool = True)
 
 def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshResult]:
     found = move_if_unchanged(conn, name)
-    if found.verdict == "moved" and found.pgt_ids:
-        st = streams.get_by_id(conn, found.pgt_ids[0])
-        return [
-            RefreshResult(
-                st.qualified_name, "NO_DATA", epoch=found.epoch, data_timestamp=found.data_timestamp
-            )
-        ]
+    if found.verdict == "moved":
+        when = found.epoch, found.data_timestamp
+        return [RefreshResult(str(found.name), "NO_DATA", 0, 0, 0, 0, *when)]
     if found.verdict == "unfit":
         reconcile(conn)
         found = move_if_unchanged(conn, streams.get_stream_table(conn, name).qualified_name)
@@ -81,7 +77,6 @@ def _in_one_transaction(
             standings = load_standings(conn, pgt_ids)
             for standing in standings[:-1]:
                 results.append(move(conn, standing, epoch, settings))
-            history.fail_abandoned(conn, standings[-1].table.pgt_id, running)
             results.append(move(conn, standings[-1], epoch, settings, running))
             _clean_sole(conn, standings)
     except psycopg.Error as error:

@@ -49,18 +49,24 @@ def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
 def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
     relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     for source in tracking.list_tracking(conn, relids):
-        carriers = (source.source_relid, *list_leaves(conn, source.source_relid))
+        leaves = list_leaves(conn, source.source_relid)
+        carriers = (source.source_relid, *leaves)
         names = [trigger_name(source.source_relid, event) for event in EVENTS]
         row = conn.execute(
             "SELECT count(*) FROM pg_trigger WHERE tgrelid = ANY(%s::int8[]::oid[])"
-            " AND tgname = ANY(%s) AND tgenabled IN ('O', 'A')",
+            " AND tgname = ANY(%s) AND tgenabled = 'A'",
             (list(carriers), names),
         ).fetchone()
-        if row is not None and row[0] == len(carriers) * len(names):
+        is_whole = row is not None and row[0] == len(carriers) * len(names)
+        if is_whole and set(leaves) == set(source.leaves):
             continue
         with conn.transaction():
             conn.execute(f"LOCK TABLE {source.source_name} IN SHARE ROW EXCLUSIVE MODE")
             sync_capture(conn, source.source_relid)
-            why = f"triggers on {source.source_name} or its partitions were missing or disabled"
+            why = (
+                f"triggers on {source.source_name} or its partitions were missing or disabled"
+                if set(leaves) == set(source.leaves)
+                else f"{source.source_name} has other partitions or children than before"
+            )
             for pgt_id in source.tracked_by_pgt_ids:
                 streams.update_stream_table(conn, pgt_id, needs_reinit=True, reinit_reason=why)

@@ -58,11 +58,18 @@ _RECORD = (
     .format(identifiers(_OUTCOME), placeholders(_OUTCOME))
     .as_bytes()
 )
-_START = sql.SQL(
-    "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)"
-    " VALUES (%s, %s, 'RUNNING', %s, %s, pg_backend_pid())"
-    " RETURNING refresh_id, set_config('synchronous_commit', 'off', true)"
-)
+_START = b"""
+WITH ended AS (
+    UPDATE pgtrickle.pgt_refresh_history h
+       SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
+           error_message = 'the refreshing process ended before the refresh did'
+     WHERE h.pgt_id = %(pgt_id)s AND h.status = 'RUNNING'
+       AND (h.backend_pid = pg_backend_pid()
+            OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = h.backend_pid)))
+INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)
+VALUES (%(pgt_id)s, %(action)s, 'RUNNING', %(engine)s, %(epoch)s, pg_backend_pid())
+RETURNING refresh_id, set_config('synchronous_commit', 'off', true)
+"""
 
 
 def start_refresh(
@@ -70,9 +77,11 @@ def start_refresh(
 ) -> int:
     """Record that a refresh runs now and return its id; others see it once the caller commits.
 
+    Refreshes that still stand there as running although their session ended are failed.
     That commit is asynchronous: a crash that loses the row also ends the refresh.
     """
-    return int(fetch_scalar(conn, _START, [pgt_id, action, engine, epoch]))
+    values = {"pgt_id": pgt_id, "action": action, "engine": engine, "epoch": epoch}
+    return int(fetch_scalar(conn, _START, values))
 
 
 def finish_refresh(conn: Connection, refresh_id: int, outcome: RefreshOutcome) -> None:
@@ -98,22 +107,6 @@ def record_refresh(conn: Connection, pgt_id: int, outcome: RefreshOutcome) -> in
     It runs from the start of the caller's transaction until now, both by the server's clock.
     """
     return int(fetch_scalar(conn, _RECORD, {"pgt_id": pgt_id, **parameters_of(outcome)}))
-
-
-def fail_abandoned(conn: Connection, pgt_id: int, except_id: int | None = None) -> int:
-    """Mark the running refreshes of `pgt_id`, save `except_id`, as failed; return how many.
-
-    For a caller who holds the lock of this table: nobody else is refreshing it. A refresh whose
-    session lives is waiting for that lock and stays.
-    """
-    query = """
-        UPDATE pgtrickle.pgt_refresh_history
-           SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
-               error_message = 'the refreshing process ended before the refresh did'
-         WHERE pgt_id = %s AND status = 'RUNNING' AND refresh_id IS DISTINCT FROM %s::bigint
-           AND (backend_pid = pg_backend_pid()
-                OR NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = backend_pid))"""
-    return conn.execute(query, [pgt_id, except_id]).rowcount
 
 
 def list_history(conn: Connection, pgt_id: int, max_rows: int = 20) -> tuple[Refresh, ...]:

@@ -26,6 +26,7 @@ class Verdict:
     """What `move_if_unchanged` found; the epoch is set if it moved the tables."""
 
     verdict: str
+    name: str | None
     pgt_ids: tuple[int, ...] | None
     epoch: int | None
     data_timestamp: datetime | None
@@ -102,8 +103,9 @@ def move_if_unchanged(conn: Connection, name: str) -> Verdict:
     """Finish a refresh with nothing to do in one call, or say what there is to do."""
     with conn.cursor(binary=True) as cursor:
         query = (
-            "SELECT verdict, pgt_ids, epoch, data_timestamp FROM pgtrickle.move_if_unchanged(%s)"
+            "SELECT verdict, name, pgt_ids, epoch, data_timestamp"
+            " FROM pgtrickle.move_if_unchanged(%s)"
         )
         row = cursor.execute(query, [name]).fetchone()
     assert row is not None
-    return Verdict(row[0], tuple(row[1]) if row[1] else None, row[2], row[3])
+    return Verdict(row[0], row[1], tuple(row[2]) if row[2] else None, row[3], row[4])

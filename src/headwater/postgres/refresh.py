@@ -79,12 +79,15 @@ def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings)
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
-    pin(conn, standing, settings)
+    # A change is looked up row by row, mostly in memory; a whole query is the planner's affair.
+    costs = {"random_page_cost": "1.1"} if choice.action == "DIFFERENTIAL" else {}
+    is_other = pin(conn, standing, settings, **costs)
     if choice.action == "DIFFERENTIAL":
         counts = _differential(conn, standing, choice.changed, watch)
     else:
         counts = _recompute(conn, standing.table, watch)
-    unpin(conn)
+    if is_other:
+        unpin(conn)
     _check(standing.table, counts)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
@@ -131,8 +134,6 @@ def _differential(
     if statement is None:
         return dict.fromkeys(COUNTS, 0)
     with watch.step("apply"):
-        # A change is looked up row by row, mostly in pages that are in memory.
-        conn.execute("SET LOCAL random_page_cost = 1.1")
         return _counted(conn, statement)
 
 
@@ -153,6 +154,7 @@ def _rendered(
 def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict[str, int]:
     """Compute everything anew and write the difference: readers see the old or the new rows."""
     plan, target = load_plan(st)
+    conn.execute("SET LOCAL random_page_cost TO DEFAULT")  # a table before may have set it
     if plan is not None and target.state is not None:
         with watch.step("state"):
             fill_state(conn, plan, target.state)

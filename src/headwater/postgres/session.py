@@ -25,9 +25,10 @@ def read_pinned(conn: Connection[Any]) -> dict[str, str]:
     return dict(zip(PINNED_SETTINGS, row, strict=True))
 
 
-def pin(conn: Connection[Any], standing: Standing, settings: Settings) -> None:
+def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: str) -> bool:
     """Run the rest of the transaction as the table's owner, under the settings of its creation.
 
+    Returns whether that is another role than before.
     JIT costs more than any small statement gains; names are all qualified. The epoch at which the
     table stands goes along, for the statements that read changes.
     """
@@ -40,9 +41,10 @@ def pin(conn: Connection[Any], standing: Standing, settings: Settings) -> None:
         "pg_trickle.snapshot": epoch.snapshot if epoch else "",
         "pg_trickle.refresher": epoch.xid if epoch else "",
         **st.pinned_settings,
+        **more,
     }
     arguments = {"names": list(values), "values": list(values.values()), "owner": st.owner}
-    conn.execute(_SET, arguments)
+    return conn.execute(_SET, arguments).rowcount > len(values)
 
 
 def unpin(conn: Connection[Any]) -> None:

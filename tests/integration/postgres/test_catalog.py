@@ -403,18 +403,15 @@ def test_columns_to_the_letter(catalog: Connection, relation: str) -> None:
 
 
 def test_every_function_is_bound_or_pinned(catalog: Connection) -> None:
-    """Those that resolve a name for the caller are bound when made; the others pin the path."""
-    unpinned = rows(
+    """A body of the form BEGIN ATOMIC was bound when made; every other function pins the path."""
+    loose = rows(
         catalog,
-        """SELECT proname, prosqlbody IS NOT NULL AS is_bound FROM pg_proc
-           WHERE pronamespace = 'pgtrickle'::regnamespace
+        """SELECT proname FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace
+             AND prosqlbody IS NULL
              AND proconfig IS DISTINCT FROM '{"search_path=pg_catalog, pg_temp"}'
            ORDER BY proname""",
     )
-    assert unpinned == [
-        {"proname": "refresh_history", "is_bound": True},
-        {"proname": "stream_table_id", "is_bound": True},
-    ]
+    assert loose == []
 
 
 def test_status(filled: Connection) -> None:

@@ -313,19 +313,21 @@ def test_record_refresh_runs_from_the_start_of_the_transaction(
     assert row.end_time - row.start_time >= timedelta(milliseconds=50)
 
 
-def test_abandoned_refreshes_fail(catalog: Connection, pgt_id: int) -> None:
+def test_abandoned_refreshes_fail(catalog: Connection, database: str, pgt_id: int) -> None:
     other = add(catalog, 2, "s", "other")
     done = history.record_refresh(catalog, pgt_id, RefreshOutcome(action="NO_DATA"))
-    abandoned = history.start_refresh(catalog, pgt_id, "FULL")
-    own = history.start_refresh(catalog, pgt_id, "FULL")
     history.start_refresh(catalog, other, "FULL")
-    assert history.fail_abandoned(catalog, pgt_id, own) == 1
-    states = {row.refresh_id: row.status for row in history.list_history(catalog, pgt_id)}
-    assert states == {own: "RUNNING", abandoned: "FAILED", done: "COMPLETED"}
-    [_, failed, _] = history.list_history(catalog, pgt_id)
+    with psycopg.connect(database, autocommit=True) as ended:
+        abandoned = history.start_refresh(ended, pgt_id, "FULL")
+    with psycopg.connect(database, autocommit=True) as waiting:
+        waits = history.start_refresh(waiting, pgt_id, "FULL")
+        own = history.start_refresh(catalog, pgt_id, "FULL")
+        states = {row.refresh_id: row.status for row in history.list_history(catalog, pgt_id)}
+    expected = {own: "RUNNING", waits: "RUNNING", abandoned: "FAILED", done: "COMPLETED"}
+    assert states == expected
+    [failed] = [r for r in history.list_history(catalog, pgt_id) if r.refresh_id == abandoned]
     assert failed.error_message == "the refreshing process ended before the refresh did"
     assert failed.end_time is not None
-    assert history.fail_abandoned(catalog, pgt_id) == 1
     assert history.list_history(catalog, other)[0].status == "RUNNING"
 
 

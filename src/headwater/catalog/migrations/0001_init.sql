@@ -317,13 +317,16 @@ BEGIN
 END
 $$;
 
--- What maintenance relies on in a source: the columns used, what is unique, a view's definition.
+-- What maintenance relies on in a source: its name, its kind, that no parent is written in its
+-- place, the columns used, what is unique, a view's definition. The xmin of a column tells that its
+-- values were rewritten: ALTER COLUMN TYPE … USING fires no trigger.
 CREATE FUNCTION pgtrickle.source_fingerprint(relid oid, columns text[]) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT jsonb_build_object(
         'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
-                           a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull))
+                           a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull,
+                           a.xmin::text))
                       FROM pg_attribute a
                      WHERE a.attrelid = relid AND a.attname = ANY (columns) AND NOT a.attisdropped),
         'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid)
@@ -331,13 +334,16 @@ BEGIN ATOMIC
                     WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid),
         'rule', (SELECT max(r.xmin::text)
                    FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
-                  WHERE r.ev_class = relid AND v.relkind = 'v'))
+                  WHERE r.ev_class = relid AND v.relkind = 'v'),
+        'relation', jsonb_build_array(
+            relnamespace::regnamespace::text, relname, relkind, relpersistence,
+            EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relid)))
       FROM pg_class
      WHERE pg_class.oid = relid;
 END;
 
 CREATE FUNCTION pgtrickle.table_with_children(relid oid) RETURNS oid[]
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH RECURSIVE tree AS (
         SELECT relid AS member
@@ -353,24 +359,30 @@ END;
 --   moved    nothing had changed; the table and all it reads now stand at the new epoch
 -- The last statement checks and moves under one snapshot, which becomes the epoch. It is committed
 -- asynchronously: losing it in a crash loses no more than the news that nothing had changed.
-CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
-RETURNS TABLE (verdict text, pgt_ids bigint[], epoch bigint, data_timestamp timestamptz)
-LANGUAGE plpgsql
+CREATE FUNCTION pgtrickle.move_if_unchanged(own_id bigint)
+RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
+               data_timestamp timestamptz)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
     tests text;
     stands bigint[];
 BEGIN
-    WITH RECURSIVE upstream AS (
-        SELECT st.pgt_id, st.pgt_relid FROM pgtrickle.pgt_stream_tables st
-         WHERE st.pgt_id = pgtrickle.stream_table_id(given_name)
-        UNION
-        SELECT st.pgt_id, st.pgt_relid
-          FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
-          JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
-    )
-    SELECT array_agg(u.pgt_id) INTO pgt_ids FROM upstream u;
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id] INTO name, pgt_ids
+      FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = own_id;
+    PERFORM FROM pgtrickle.pgt_dependencies d
+      WHERE d.pgt_id = own_id AND d.source_type = 'STREAM_TABLE';
+    IF FOUND THEN
+        WITH RECURSIVE upstream AS (
+            SELECT own_id AS pgt_id
+            UNION
+            SELECT st.pgt_id
+              FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
+              JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
+        )
+        SELECT array_agg(u.pgt_id) INTO pgt_ids FROM upstream u;
+    END IF;
     verdict := 'unfit';
     PERFORM FROM pgtrickle.pgt_stream_tables st
        LEFT JOIN pg_catalog.pg_class c ON c.oid = st.pgt_relid
@@ -394,10 +406,11 @@ BEGIN
     PERFORM FROM pgtrickle.pgt_change_tracking t
      CROSS JOIN LATERAL pgtrickle.table_with_children(t.source_relid) AS carriers
       WHERE t.tracked_by_pgt_ids && pgt_ids
-        AND 4 * cardinality(carriers) > (
-            SELECT count(*) FROM pg_catalog.pg_trigger g
-             WHERE g.tgrelid = ANY (carriers) AND g.tgenabled IN ('O', 'A')
-               AND g.tgname LIKE t.trigger_name || '\_%');
+        AND (cardinality(carriers) <> 1 + cardinality(t.leaves) OR NOT carriers @> t.leaves
+             OR 4 * cardinality(carriers) > (
+                SELECT count(*) FROM pg_catalog.pg_trigger g
+                 WHERE g.tgrelid = ANY (carriers) AND g.tgenabled = 'A'
+                   AND g.tgname LIKE t.trigger_name || '\_%'));
     IF FOUND THEN
         RETURN NEXT;
         RETURN;
@@ -453,3 +466,16 @@ BEGIN
     RETURN NEXT;
 END
 $$;
+
+-- The same by name, which means what it means to the caller.
+CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
+RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
+               data_timestamp timestamptz)
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT m.verdict, m.name, m.pgt_ids, m.epoch, m.data_timestamp
+      FROM pgtrickle.move_if_unchanged(coalesce(
+               (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st
+                 WHERE st.pgt_relid = to_regclass(given_name)),
+               pgtrickle.stream_table_id(given_name))) m;
+END;
