@@ -219,10 +219,8 @@ class Grower:
     def _test(self, found: Schema) -> Expr:
         a = self._pick(found)
         tests = [text(column(a.name), test) for test in ONE_SIDED]
-        others = [c for c in found if c != a]
-        if others:
-            b = self._pick(others)
-            tests += [text(column(a.name), test, column(b.name)) for test in TWO_SIDED]
+        b = self._pick(found)  # the same column too: it is no equality across a join
+        tests += [text(column(a.name), test, column(b.name)) for test in TWO_SIDED]
         return self._pick(tests)
 
     def _pick(self, options: Sequence[T]) -> T:

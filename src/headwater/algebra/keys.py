@@ -23,7 +23,7 @@ from headwater.algebra.ops import (
     UnionAll,
     schema,
 )
-from headwater.algebra.schema import names
+from headwater.algebra.schema import compare_alike, names
 
 Key = frozenset[str]
 _ENOUGH = 8  # keys kept per operator: a wide join of tables with many keys has a product of them
@@ -81,16 +81,22 @@ def _joined(op: Join) -> tuple[Key, ...]:
     """A side that is joined by one of its keys adds no rows, so the other side's keys stand."""
     left, right = unique_keys(op.left), unique_keys(op.right)
     found: set[Key] = {a | b for a, b in product(left, right)}
-    if any(key <= _equated(op.on, op.right) for key in right):
+    if any(key <= _equated(op.on, op.right, op.left) for key in right):
         found |= set(left)
-    if any(key <= _equated(op.on, op.left) for key in left):
+    if any(key <= _equated(op.on, op.left, op.right) for key in left):
         found |= set(right)
     return _best(found)
 
 
-def _equated(on: tuple[Expr, ...], side: Op) -> Key:
-    """Columns of `side` that the condition sets equal to a column of the other side."""
+def _equated(on: tuple[Expr, ...], side: Op, other: Op) -> Key:
+    """Columns of `side` that the condition sets equal to a column of the other side.
+
+    Only if both are compared alike: one timestamp with time zone equals two local timestamps in the
+    hour in which clocks go forward, so a key of those is no key of the join.
+    """
     own = set(names(schema(side)))
-    pairs = [pair for pair in map(equality, on) if pair is not None]
-    across = [pair for pair in pairs if len(own & set(pair)) == 1]
-    return frozenset(name for pair in across for name in pair if name in own)
+    of = {c.name: c for c in (*schema(side), *schema(other))}
+    pairs = (pair for pair in map(equality, on) if pair is not None)
+    across = [(a, b) for a, b in pairs if (a in own) != (b in own)]
+    alike = [(a, b) for a, b in across if compare_alike(of[a].type, of[b].type)]
+    return frozenset(a if a in own else b for a, b in alike)

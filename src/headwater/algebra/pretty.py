@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from headwater.algebra.expr import Expr, show
 from headwater.algebra.ops import (
     After,
@@ -29,12 +32,36 @@ from headwater.algebra.walk import children
 from headwater.errors import bug
 
 
-def pretty(op: Op, depth: int = 0) -> str:
-    """Return the tree as text, two spaces of indent per level."""
-    lines = ["  " * depth + label(op)]
-    if not (isinstance(op, Delta | Before | After) and isinstance(op.input, Scan)):
-        lines += [pretty(child, depth + 1) for child in children(op)]
-    return "\n".join(lines)
+def pretty(op: Op) -> str:
+    """Return the tree as text, two spaces of indent per level; a repeated part is printed once."""
+    repeated: Counter[Op] = Counter()
+    _count(op, repeated)
+    return "\n".join(_lines(op, 0, repeated, {}))
+
+
+def _count(op: Op, repeated: Counter[Op]) -> None:
+    repeated[op] += 1
+    if repeated[op] == 1:
+        for child in _shown(op):
+            _count(child, repeated)
+
+
+def _shown(op: Op) -> tuple[Op, ...]:
+    is_leaf = isinstance(op, Delta | Before | After) and isinstance(op.input, Scan)
+    return () if is_leaf else children(op)
+
+
+def _lines(op: Op, depth: int, repeated: Counter[Op], numbers: dict[Op, int]) -> Iterator[str]:
+    indent, mark = "  " * depth, ""
+    if op in numbers:
+        yield f"{indent}{type(op).__name__} #{numbers[op]}, as above"
+        return
+    if repeated[op] > 1 and _shown(op):
+        numbers[op] = len(numbers) + 1
+        mark = f"#{numbers[op]}: "
+    yield indent + mark + label(op)
+    for child in _shown(op):
+        yield from _lines(child, depth + 1, repeated, numbers)
 
 
 def label(op: Op) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per node

@@ -39,3 +39,14 @@ NUMERIC = SqlType("numeric", is_image=False)
 def names(schema: Schema) -> tuple[str, ...]:
     """Return the column names in order."""
     return tuple(column.name for column in schema)
+
+
+_INTEGERS = {"smallint", "integer", "bigint"}
+
+
+def compare_alike(a: SqlType, b: SqlType) -> bool:
+    """Tell whether `=` between the types is the equality of both: the same type, or integers."""
+    if a.name in _INTEGERS and b.name in _INTEGERS:
+        return True
+    bare = a.name.partition("(")[0], b.name.partition("(")[0]
+    return bare[0] == bare[1] and (a.collation, a.equality) == (b.collation, b.equality)

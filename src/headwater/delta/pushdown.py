@@ -112,7 +112,7 @@ def _equated(op: Join, state: Op, change: Op) -> tuple[tuple[str, ...], tuple[st
     of = {c.name: c for c in (*schema(state), *schema(change))}
     own = set(names(schema(state)))
     pairs = [p for p in filter(None, map(equality, op.on)) if _same_equality(of[p[0]], of[p[1]])]
-    across = [p for p in pairs if len(own & set(p)) == 1]
+    across = [p for p in pairs if (p[0] in own) != (p[1] in own)]
     ordered = [p if p[0] in own else (p[1], p[0]) for p in across]
     return tuple(p[0] for p in ordered), tuple(p[1] for p in ordered)
 

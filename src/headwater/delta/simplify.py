@@ -40,24 +40,43 @@ from headwater.delta.registry import derive
 
 
 def simplify(plan: Op, changed: frozenset[int] | None = None) -> Op:
-    """Simplify a delta tree, given the sources that have changes (None: any may)."""
-    match plan:
-        case Delta(Scan() as scan):
-            is_empty = changed is not None and scan.source.oid not in changed
-            return Empty(schema(plan)) if is_empty else plan
-        case After():
-            return plan
-        case Before(input=op):
-            return _before(op, changed)
-    return _step(rebuild(plan, lambda child: simplify(child, changed)))
+    """Simplify a delta tree, given the sources that have changes (None: any may).
+
+    Equal subtrees become one object: the tree of a deep join would otherwise double with each
+    level, while the number of different subtrees grows with the depth only.
+    """
+    return _Simplifier(changed).simplified(plan)
 
 
-def _before(op: Op, changed: frozenset[int] | None) -> Op:
-    """A⁻ = A⁺ ⊎ −ΔA."""
-    change = simplify(derive(op), changed)
-    if isinstance(change, Empty):
-        return After(op)
-    return UnionAll((After(op), Negate(change)), schema(op))
+class _Simplifier:
+    """One simplification, with what it found out so far."""
+
+    def __init__(self, changed: frozenset[int] | None) -> None:
+        self._changed = changed
+        self._known: dict[Op, Op] = {}
+
+    def simplified(self, plan: Op) -> Op:
+        if plan not in self._known:
+            self._known[plan] = self._simplify(plan)
+        return self._known[plan]
+
+    def _simplify(self, plan: Op) -> Op:
+        match plan:
+            case Delta(Scan() as scan):
+                is_empty = self._changed is not None and scan.source.oid not in self._changed
+                return Empty(schema(plan)) if is_empty else plan
+            case After():
+                return plan
+            case Before(input=op):
+                return self._before(op)
+        return _step(rebuild(plan, self.simplified))
+
+    def _before(self, op: Op) -> Op:
+        """A⁻ = A⁺ ⊎ −ΔA."""
+        change = self.simplified(derive(op))
+        if isinstance(change, Empty):
+            return After(op)
+        return UnionAll((After(op), Negate(change)), schema(op))
 
 
 def _step(op: Op) -> Op:  # noqa: PLR0911 - one case per node

@@ -36,7 +36,7 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import Column, Schema
-from headwater.algebra.walk import children, walk
+from headwater.algebra.walk import children
 from headwater.errors import bug
 from headwater.postgres.quote import (
     WEIGHT,
@@ -68,6 +68,10 @@ def no_delta(scan: Scan) -> str:
     raise bug(f"a state asks for the changes of {scan.source.name}", "only delta trees may")
 
 
+# A bare Δ is a common table already, a state is what the server knows best how to read.
+_NEVER_SHARED = (Delta, After, Empty, Negate)
+
+
 class Renderer:
     """Renders trees into one statement; what is used twice becomes a common table.
 
@@ -79,6 +83,7 @@ class Renderer:
         self._read_delta = read_delta
         self._shared: dict[Op, Rendered] = {}
         self._repeated: Counter[Op] = Counter()
+        self._changing: dict[Op, bool] = {}
         self.common: dict[str, str] = {}
 
     def render(self, op: Op) -> Rendered:
@@ -88,10 +93,16 @@ class Renderer:
 
     def _count(self, op: Op) -> None:
         """Count equal subtrees; what stands inside a repeated one is not repeated by that."""
-        self._repeated[op] += _is_worth_sharing(op)
+        self._repeated[op] += not isinstance(op, _NEVER_SHARED) and self._reads_changes(op)
         if self._repeated[op] <= 1:
             for child in children(op):
                 self._count(child)
+
+    def _reads_changes(self, op: Op) -> bool:
+        if op not in self._changing:
+            below = map(self._reads_changes, children(op))
+            self._changing[op] = isinstance(op, Delta) or any(below)
+        return self._changing[op]
 
     def add(self, name: str, select: str) -> str:
         """Add a common table under a unique name and return the name, quoted."""
@@ -323,12 +334,6 @@ def aggregated(call: Call, of: dict[str, Column], signed: bool) -> str:
         wide = _WIDER.get(column.type.name)
         value = f"{value}::{wide} * {WEIGHT}" if wide else f"{value} * {WEIGHT}"
     return f"coalesce(sum({value}), 0)::{call.column.type.name}"
-
-
-def _is_worth_sharing(op: Op) -> bool:
-    """Subtrees that read changes and compute something; a bare Δ is a common table already."""
-    is_leaf = isinstance(op, Delta | After | Empty | Negate)
-    return not is_leaf and any(isinstance(node, Delta) for node in walk(op))
 
 
 def _columns(columns: Schema) -> list[str]:

@@ -33,7 +33,7 @@ from headwater.sql.from_clause import Common, lower_from
 from headwater.sql.grouping import lower_grouped
 from headwater.sql.lexer import tokenize
 from headwater.sql.names import Namer
-from headwater.sql.parse import parse_query
+from headwater.sql.parse import parse_query, refuse
 from headwater.sql.relations import Analysis
 from headwater.sql.scope import conjuncts, find_calls, to_expr
 from headwater.sql.syntax import Query, Select, SetOperation, With, output_names
@@ -128,6 +128,7 @@ class Lowering:
 
     def distinct(self, op: Op) -> Op:
         """δ: group by all columns, then forget the count."""
+        _refuse_no_columns(op)
         grouped = Aggregate(op, names(schema(op)), self.fresh("count", BIGINT, nullable=False))
         return Project(grouped, _passing(schema(op)))
 
@@ -166,6 +167,7 @@ class Lowering:
 
     def _counted(self, query: SetOperation, left: Op, right: Op) -> Op:
         """INTERSECT and EXCEPT: count each row on both sides, then decide how often it stays."""
+        _refuse_no_columns(left)
         union = self.union(self._tagged(left, "1", "0"), self._tagged(right, "0", "1"))
         *columns, in_left, in_right = union.columns
         calls = tuple(
@@ -180,6 +182,12 @@ class Lowering:
     def _tagged(self, op: Op, left: str, right: str) -> Project:
         pairs = [(c.name, column(c.name)) for c in schema(op)]
         return self.compute(op, [*pairs, ("in_left", text(left)), ("in_right", text(right))])
+
+
+def _refuse_no_columns(op: Op) -> None:
+    """Without columns there is nothing to group by, and no group is not the same as one."""
+    if not schema(op):
+        raise refuse("DISTINCT or a set operation without columns", "there is nothing to compare")
 
 
 def _kept(query: SetOperation, counted: Aggregate, a: Expr, b: Expr) -> Op:

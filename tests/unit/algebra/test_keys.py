@@ -19,7 +19,7 @@ from headwater.algebra.ops import (
     UnionAll,
     schema,
 )
-from headwater.algebra.schema import Column
+from headwater.algebra.schema import Column, SqlType
 from tests.unit.algebra.samples import (
     CUSTOMERS,
     EVENTS,
@@ -162,3 +162,16 @@ def test_keys_are_columns_of_the_result() -> None:
     for op in (ORDERS, TWO_KEYS, Join(ORDERS, TWO_KEYS), grouped(EVENTS, "e_x")):
         own = {c.name for c in schema(op)}
         assert all(key <= own for key in unique_keys(op))
+
+
+def test_a_column_compared_with_itself_proves_nothing() -> None:
+    crossed = Join(ORDERS, CUSTOMERS, (is_equal("c_id", "c_id"),))
+    assert unique_keys(crossed) == (frozenset({"o_id", "c_id"}),)
+
+
+def test_types_that_compare_otherwise_prove_nothing() -> None:
+    local = Column("k", SqlType("timestamp without time zone"), nullable=False)
+    zoned = Column("z", SqlType("timestamp with time zone"), nullable=False)
+    hours = Scan(Source(8, "hours", (("k",),)), (local,), ("k",))
+    events = Scan(Source(9, "zoned", (("z",),)), (zoned,), ("z",))
+    assert unique_keys(Join(hours, events, (is_equal("k", "z"),))) == (frozenset({"k", "z"}),)

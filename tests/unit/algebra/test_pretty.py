@@ -73,14 +73,13 @@ def test_delta() -> None:
         "    Aggregate by (e_x)\n"
         "      Restrict (e_x) to\n"
         "        events after\n"
-        "        Keys (e_x)\n"
+        "        #1: Keys (e_x)\n"
         "          Δ events\n"
         "    Negate\n"
         "      Aggregate by (e_x)\n"
         "        Restrict (e_x) to\n"
         "          events before\n"
-        "          Keys (e_x)\n"
-        "            Δ events"
+        "          Keys #1, as above"
     )
 
 

@@ -221,3 +221,12 @@ def test_pushing_keeps_the_columns() -> None:
     assert pushed == UnionAll(
         (by_x(), Restrict(CUSTOMERS, ("c_id",), ONE)), ints("a", "b"), disjoint=("a",)
     )
+
+
+def test_a_column_compared_with_itself_makes_no_key() -> None:
+    joined = Join(
+        Delta(CUSTOMERS),
+        After(grouped(EVENTS, "e_x")),
+        (text(column("e_x"), " = ", column("e_x")),),
+    )
+    assert restrict_joined(joined) == joined

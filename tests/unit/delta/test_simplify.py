@@ -17,16 +17,22 @@ from headwater.algebra.ops import (
     Op,
     Repeat,
     Restrict,
+    Scan,
     SemiJoin,
     Single,
+    Source,
     UnionAll,
     schema,
 )
+from headwater.algebra.schema import Column
+from headwater.algebra.walk import children
+from headwater.delta.differentiate import differentiate
 from headwater.delta.registry import derive
 from headwater.delta.simplify import simplify
 from tests.unit.algebra.samples import (
     CUSTOMERS,
     EVENTS,
+    INTEGER,
     ORDERS,
     grouped,
     ints,
@@ -232,3 +238,20 @@ def test_delta_of_a_self_join() -> None:
         Join(After(EVENTS), change, view.on),
         Negate(Join(D_EVENTS, change, view.on)),
     )
+
+
+def test_a_deep_join_stays_small() -> None:
+    """Each level needs the change of all below it twice; equal subtrees must be one object."""
+    scans = [Scan(Source(i, f"t{i}"), (Column(f"a{i}", INTEGER),), ("a",)) for i in range(1, 13)]
+    view: Op = scans[0]
+    for scan in scans[1:]:
+        view = Join(view, scan, (is_equal("a1", scan.columns[0].name),))
+    assert len(_distinct(differentiate(view), {})) < 200
+
+
+def _distinct(op: Op, seen: dict[int, Op]) -> dict[int, Op]:
+    if id(op) not in seen:
+        seen[id(op)] = op
+        for child in children(op):
+            _distinct(child, seen)
+    return seen
