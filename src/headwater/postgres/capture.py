@@ -19,7 +19,7 @@ from psycopg import Connection
 from headwater.algebra.schema import Column
 from headwater.catalog.model import Tracking
 from headwater.catalog.tracking import drop_tracking, find_tracking, upsert_tracking
-from headwater.postgres.quote import identifier, image, listed, restored
+from headwater.postgres.quote import dollar_quoted, identifier, image, listed, restored
 from headwater.sql.type_catalog import TypeCatalog
 
 EVENTS = ("insert", "update", "delete", "truncate")
@@ -58,6 +58,8 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
     for event in EVENTS:
         conn.execute(function_sql(relid, event, columns))
     leaves = list_leaves(conn, relid)
+    for carrier in set(known.leaves if known else ()) - set(leaves):
+        _drop_triggers(conn, relid, carrier)
     for carrier in (relid, *leaves):
         _sync_triggers(conn, relid, carrier)
     upsert_tracking(conn, _tracking(conn, relid, columns, consumers, leaves))
@@ -113,11 +115,24 @@ def _definition(column: Column) -> str:
 def function_sql(relid: int, event: str, columns: Sequence[Column]) -> str:
     """Return the statement that makes the capture function of one event."""
     body = {"insert": _insert, "update": _update, "delete": _delete, "truncate": _truncate}[event]
+    code = f"BEGIN\n{body(relid, columns)};\nRETURN NULL;\nEND"
+    settings = _ROUND_TRIP if event == "update" and _has_texts(columns) else ""
     return (
         f"CREATE OR REPLACE FUNCTION {function_name(relid, event)}() RETURNS trigger"
-        " LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
-        f" AS $capture$BEGIN\n{body(relid, columns)};\nRETURN NULL;\nEND$capture$"
+        f" LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp{settings}"
+        f" AS {dollar_quoted(code)}"
     )
+
+
+# Values that go through their text must come back as they were, whatever the writer has set.
+_ROUND_TRIP = (
+    " SET extra_float_digits = 1 SET DateStyle = 'ISO' SET IntervalStyle = 'postgres'"
+    " SET xmloption = content"
+)
+
+
+def _has_texts(columns: Sequence[Column]) -> bool:
+    return not all(column.type.is_image for column in columns)
 
 
 def _into(relid: int, columns: Sequence[Column]) -> str:
@@ -198,7 +213,19 @@ _TRANSITIONS = {
 }
 
 
+def _drop_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
+    """Leave a table that was detached in peace; it may also be gone."""
+    shown = _shown(conn, carrier)
+    for event in EVENTS if shown else ():
+        conn.execute(f"DROP TRIGGER IF EXISTS {trigger_name(relid, event)} ON {shown}")
+
+
 def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
+    """Create the triggers and let them fire ALWAYS, also in sessions of the replica role.
+
+    No other command leaves a trigger in that state: one that was disabled and enabled again is
+    found out.
+    """
     shown = _shown(conn, carrier)
     for event in EVENTS:
         when = _TRANSITIONS[event].format(shown)
@@ -206,6 +233,7 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
             f"CREATE OR REPLACE TRIGGER {trigger_name(relid, event)} {when}"
             f" FOR EACH STATEMENT EXECUTE FUNCTION {function_name(relid, event)}()"
         )
+        conn.execute(f"ALTER TABLE {shown} ENABLE ALWAYS TRIGGER {trigger_name(relid, event)}")
 
 
 def _shown(conn: Connection[Any], relid: int) -> str:

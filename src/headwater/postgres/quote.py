@@ -15,6 +15,14 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def dollar_quoted(code: str) -> str:
+    """Return code as a string constant, whatever names it holds."""
+    tag = "$code$"
+    while tag in code:
+        tag = f"{tag[:-1]}_$"
+    return f"{tag}{code}{tag}"
+
+
 def listed(parts: Iterable[str]) -> str:
     """Return the parts with commas between them."""
     return ", ".join(parts)
