@@ -29,7 +29,9 @@ from headwater.postgres.quote import (
 from headwater.postgres.render import Renderer
 from headwater.postgres.state import render_state_change, state_writes
 
-COUNTS = ("inserted", "updated", "deleted", "expected", "damaged", "delta_rows")
+# The writes are carried out in this order, so that a value which moves from one row to another does
+# not collide in a unique index of the user's own.
+COUNTS = ("deleted", "updated", "inserted", "expected", "damaged", "delta_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
     """Pair what goes with what comes by key: both together are an update."""
     columns = [identifier(c.name) for c in target.columns]
     keys = target.key_columns
-    going = [f"going {k.name}" for k in keys]
+    going = [f"__key {number}" for number in range(len(keys))]
     pairs = [(f"g.{identifier(k.name)}", f"c.{identifier(k.name)}", k) for k in keys]
     on = " AND ".join(same(a, b, k) for a, b, k in pairs) or "TRUE"
     outputs = [

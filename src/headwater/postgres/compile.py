@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from psycopg import Connection
 
 from headwater.algebra.ops import Op
 from headwater.algebra.prune import prune
-from headwater.algebra.schema import Schema
+from headwater.algebra.schema import Schema, names
 from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
 from headwater.errors import UnsupportedQuery, bug
@@ -53,10 +54,13 @@ def compile_query(conn: Connection[Any], query: str) -> Compiled:
     Needs an open transaction, of which nothing remains.
     """
     analysis = analyse(conn, query)
+    _check_names("the query", names(analysis.columns), "give the column another name with AS")
     try:
         check_functions(analysis)
         view = prune(lower(analysis, partial(describe_exprs, conn)))
         _check_sources(analysis, view)
+        for scan in scans(view):
+            _check_names(scan.source.name, scan.attributes, "rename the column")
         differentiate(view)
     except UnsupportedQuery as refusal:
         return Compiled(query, analysis, None, refusal, analysis.columns)
@@ -70,6 +74,23 @@ def _check_sources(analysis: Analysis, view: Op) -> None:
     named = {r.source.oid for r in analysis.relations.values() if r.query is None}
     if not scanned <= named:
         raise bug("the tree reads relations that the query does not", f"{scanned - named}")
+
+
+_OWN_NAMES = frozenset(
+    {"__weight", "__w", "__xid", "__id", "__row", "__stale", "__goes", "__comes", "__new"}
+)
+_OWN_PREFIXES = ("__old ", "__gone ", "__key ")
+
+
+def _check_names(owner: str, columns: Iterable[str], fix: str) -> None:
+    """Refuse columns whose names stand beside our own in the statements of a refresh."""
+    for name in columns:
+        if name in _OWN_NAMES or name.startswith(_OWN_PREFIXES):
+            raise UnsupportedQuery(
+                f"{owner} has a column {name}",
+                "a refresh uses this name for a column of its own",
+                fix,
+            )
 
 
 _INDEX_LIMIT = 32  # columns of an index in PostgreSQL

@@ -19,10 +19,14 @@ _SET = (
 
 
 def read_pinned(conn: Connection[Any]) -> dict[str, str]:
-    """Return the settings that rendering functions depend on, as they are now."""
+    """Return the settings that rendering functions depend on, as they are now.
+
+    Floats go through their text in a refresh, so they are pinned to show all their digits.
+    """
     row = conn.execute(_READ).fetchone()
     assert row is not None
-    return dict(zip(PINNED_SETTINGS, row, strict=True))
+    pinned = dict(zip(PINNED_SETTINGS, row, strict=True))
+    return {**pinned, "extra_float_digits": str(max(1, int(pinned["extra_float_digits"])))}
 
 
 def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: str) -> bool:

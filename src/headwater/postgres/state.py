@@ -59,11 +59,11 @@ def _values(root: Aggregate) -> tuple[str, ...]:
 
 
 def _old(name: str) -> str:
-    return identifier(f"old {name}")
+    return identifier(f"__old {name}")
 
 
 def _gone(call: Call) -> str:
-    return identifier(f"gone {call.column.name}")
+    return identifier(f"__gone {call.column.name}")
 
 
 def _extrema(root: Aggregate) -> tuple[Call, ...]:

@@ -70,7 +70,7 @@ def _is_hashable(conn: Connection[Any], column: Column) -> bool:
         return False
     try:
         with conn.transaction():
-            probe = f"SELECT hash_record_extended(ROW(NULL::{column.type.name}), 0)"
+            probe = f"SELECT hash_array_extended(ARRAY[]::{column.type.name}[], 0)"
             conn.execute(probe)
     except errors.UndefinedFunction:
         return False

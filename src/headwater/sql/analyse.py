@@ -52,6 +52,12 @@ def analyse(conn: Connection[Any], query: str) -> Analysis:
         conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)
         with _empty_search_path(conn):
             canonical, tree, columns = _read_view(conn, types)
+            if not columns:
+                raise InvalidArgument(
+                    "the query has no columns",
+                    "its rows would hold nothing that could be read",
+                    "select at least one column",
+                )
             _collect(conn, types, findings, _VIEW, tree)
             qualified = _qualified(conn, canonical)
     functions, aggregates = _functions(conn, findings)

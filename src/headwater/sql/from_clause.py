@@ -204,8 +204,11 @@ def _pad(low: Lowering, kept: AntiJoin, columns: Schema) -> Project:
 
 
 def _null(c: Column) -> Expr:
+    """A NULL of the column's type. A domain may refuse one in a cast, but not that of no row."""
     collate = f" COLLATE {c.type.collation}" if c.type.collation else ""
-    return text(f"NULL::{c.type.name}{collate}")
+    null = f"NULL::{c.type.name}{collate}"
+    is_own_type = "." in c.type.name
+    return text(f"(SELECT {null} WHERE FALSE)" if is_own_type else null)
 
 
 def _outer_key(kind: str, join: Join, made: Schema) -> tuple[str, ...]:

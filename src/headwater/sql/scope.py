@@ -90,11 +90,34 @@ def _reference(tokens: Tokens, at: int, scope: Scope) -> tuple[Expr | None, int]
     dotted = at + 2 < len(tokens) and tokens[at + 1].is_punct(".")
     if not dotted:
         called = at + 1 < len(tokens) and tokens[at + 1].is_punct("(", ".", "=>")
-        merged = None if called or token.is_word("FROM") else scope.merged.get(token.value)
-        return merged, 1
+        return (None if called or _is_keyword(tokens, at) else scope.merged.get(token.value)), 1
     if token.value not in scope.aliases or _is_call(tokens, at + 3):
         return None, 1
     return _column(scope, token.value, tokens[at + 2]), 3
+
+
+def _is_keyword(tokens: Tokens, at: int) -> bool:
+    """Tell words that are no names: keywords in capitals, constants, the rest of a type's name.
+
+    A column of such a name is printed in quotes, or stands where no type can.
+    """
+    if tokens[at].kind != "word":
+        return False
+    if not _is_lower(tokens[at]) or tokens[at].is_word("TRUE", "FALSE"):
+        return True
+    before = tokens[:at]
+    while before and (_is_lower(before[-1]) or before[-1].is_punct(")")):
+        before = before[: _opening(before)] if before[-1].is_punct(")") else before[:-1]
+    return bool(before) and before[-1].is_punct("::")
+
+
+def _is_lower(token: Token) -> bool:
+    return token.kind == "word" and token.value == token.value.lower()
+
+
+def _opening(tokens: Tokens) -> int:
+    """Return the index of the bracket that the last token closes, as of a type's length."""
+    return max(at for at, token in enumerate(tokens) if token.is_punct("("))
 
 
 def _may_start_name(tokens: Tokens, at: int) -> bool:
