@@ -259,8 +259,9 @@ class Renderer:
 
     def render_aggregate(self, op: Aggregate) -> Rendered:
         inner = self._render(op.input)
+        of = {c.name: c for c in schema(op.input)}
         adds = all(call.kind is Kind.SUM for call in op.calls)
-        if inner.signed and not adds:
+        if inner.signed and not (adds and all(of[key].type.is_image for key in op.keys)):
             inner = self._expanded(op.input, inner)
         keys = [identifier(key) for key in op.keys]
         if inner.signed:
@@ -268,8 +269,8 @@ class Renderer:
             having = " HAVING sum(__weight) <> 0" if keys else ""
         else:
             count, having = "count(*)", ""
-        outputs = [*keys, f"coalesce({count}, 0)::bigint AS {identifier(op.count.name)}"]
-        of = {c.name: c for c in schema(op.input)}
+        outputs = [_shown_key(of[key]) for key in op.keys]
+        outputs.append(f"coalesce({count}, 0)::bigint AS {identifier(op.count.name)}")
         outputs += [
             f"{aggregated(c, of, inner.signed)} AS {identifier(c.column.name)}" for c in op.calls
         ]
@@ -316,6 +317,14 @@ class Renderer:
             test = " OR ".join(map(is_null, nullable))
             sql += f"\nUNION ALL\n{select} JOIN ({keys.sql}) AS k ON {safe} WHERE {test}"
         return Rendered(sql, inner.signed)
+
+
+def _shown_key(key: Column) -> str:
+    """Return what stands for a group: the same of its equal values whenever it is computed."""
+    name = identifier(key.name)
+    if key.type.is_image:
+        return name
+    return f"(min(({name})::text))::{key.type.name} AS {name}"
 
 
 # The least value of a type has no opposite in it: −1 times that would overflow.

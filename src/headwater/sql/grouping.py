@@ -151,7 +151,7 @@ class _Grouping:
             type = self._type_of(argument)
             if function in ("min", "max"):
                 return self._extremum(function, call, argument, type)
-            if type.name in _INTEGERS or _is_exact_numeric(type, function):
+            if type.name in _INTEGERS or type.name.startswith("numeric"):
                 return self._summed(function, call, argument, type)
         return self._opaque(function, to_expr(tokens[call.start : call.end], self._scope))
 
@@ -245,7 +245,22 @@ class _Grouping:
         cases: list[str | Expr] = [" WHEN ", both, " THEN 'NaN'::numeric"]
         cases += [" WHEN ", up(), " > 0 THEN 'Infinity'::numeric"]
         cases += [" WHEN ", down(), " > 0 THEN '-Infinity'::numeric"]
-        return column(total.name), cases
+        return self._scaled(call, argument, test, column(total.name)), cases
+
+    def _scaled(self, call: CallTokens, argument: Expr, is_special: Expr, total: Expr) -> Expr:
+        """Give a sum the digits that PostgreSQL shows: as many as the value with the most has.
+
+        Σ 10¹⁵ˢ over the scales s adds like any sum, and its length tells the largest s that is
+        left when values go. Beyond a hundred digits the sum keeps those that it has seen.
+        """
+        power = text("('1e' || 15 * LEAST(scale(", argument, "), 100))::numeric")
+        none = text("(", argument, ") IS NULL OR ", is_special)
+        value = text("CASE WHEN ", none, " THEN 0 ELSE ", power, " END")
+        made = self._call(Kind.SUM, "scales", self._filtered(call, value, "0"), NUMERIC)
+        scales = column(made.name)
+        digits = text("(length((", scales, ")::text) - 1) / 15")
+        rounded = text("round(", total, ", ", digits, ")")
+        return text("(CASE WHEN ", scales, " < 1e1500 THEN ", rounded, " ELSE ", total, " END)")
 
     def _special(self, call: CallTokens, argument: Expr, value: str):  # type: ignore[no-untyped-def]
         def count() -> Expr:
@@ -288,11 +303,6 @@ class _Grouping:
     def _key_null(self, expr: Expr) -> bool:
         bare = as_column(expr)
         return self._of[bare].nullable if bare else True
-
-
-def _is_exact_numeric(type: SqlType, function: str) -> bool:
-    """Sums of numeric are exact; averages also need a fixed scale, which sets their digits."""
-    return type.name.startswith("numeric") and (function == "sum" or "(" in type.name)
 
 
 def _is_atomic(tokens: Tokens) -> bool:
