@@ -192,3 +192,19 @@ SELECT o.id, q.n FROM shop.orders o JOIN
 -- mixed_case_groups: mixed-case aggregate
 SELECT "Group", "A", sum(a) AS "Sum", count(DISTINCT "select") AS "count", max("from") AS "max"
     FROM "Mixed Case"."Order" GROUP BY "Group", "A";
+
+-- scale_of_sums: aggregate numeric scale
+SELECT customer_id, sum(amount)::text AS s, avg(amount)::text AS a, sum(price * 1.000)::text AS p
+    FROM shop.orders GROUP BY customer_id;
+
+-- scale_of_sums_in_bag: aggregate numeric scale bag
+SELECT e.kind, t.s, t.s::text AS shown
+    FROM shop.events e LEFT JOIN (SELECT qty, sum(amount) AS s FROM shop.orders GROUP BY qty) t ON t.qty = e.value;
+
+-- numeric_keys_in_bag: aggregate group-types bag
+SELECT e.kind, t.amount, t.n
+    FROM shop.events e JOIN (SELECT amount, count(*) AS n FROM shop.orders GROUP BY amount) t ON t.n = e.value;
+
+-- types_of_keys_in_bag: aggregate distinct group-types bag
+SELECT e.kind, t.tags, t.profile, t.span, t.duo
+    FROM shop.events e JOIN (SELECT DISTINCT tags, profile, span, duo FROM shop.customers) t ON e.value < 3;

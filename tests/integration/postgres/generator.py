@@ -1,0 +1,373 @@
+"""Random schemas, queries and changes over tiny domains, all from one `random.Random`.
+
+Everything generated is valid SQL whose result SQL defines exactly: no float sums that round, no
+aggregate whose order is open, no condition that a FULL JOIN refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+# Values by kind, as SQL; NULL is drawn besides. Kinds are what expressions are chosen by.
+VALUES: dict[str, tuple[str, ...]] = {
+    "int": ("0", "1", "2", "3"),
+    "num": ("0.50", "1.50", "2.00", "'NaN'", "1", "1.0"),
+    "text": ("'a'", "'b'", "''", "'A'", "'it''s'"),
+    "bool": ("true", "false"),
+    "date": ("'2024-01-01'", "'2024-01-02'", "'2024-02-29'"),
+    "json": ("'1'", "'{\"a\": 1}'", "'[1, null]'", "'1.0'"),
+    "list": ("'{1,2}'", "'{}'", "'{NULL}'", "'{1}'"),
+    "float": ("0.5", "1", "'NaN'", "'-Infinity'", "-0.0"),
+}
+# The SQL types that a kind is declared with.
+TYPES: dict[str, tuple[str, ...]] = {
+    "int": ("int", "smallint", "bigint"),
+    "num": ("numeric", "numeric(6, 2)"),
+    "text": ("text", "varchar(10)"),
+    "bool": ("boolean",),
+    "date": ("date",),
+    "json": ("jsonb",),
+    "list": ("int[]",),
+    "float": ("float8", "real"),
+}
+WEIGHTS = {"int": 6, "num": 2, "text": 4, "bool": 1, "date": 1, "json": 1, "list": 1, "float": 1}
+MOST_SCANS = 5
+MOST_OUTER_JOINS = 3  # the text of a delta grows with the power of chained outer joins
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a relation: how to write it, and its kind."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source table; `key` is its primary key, if it has one."""
+
+    name: str
+    columns: tuple[Column, ...]
+    types: tuple[str, ...]
+    key: str | None
+
+    def create(self) -> str:
+        parts = [f"{c.name} {t}" for c, t in zip(self.columns, self.types, strict=True)]
+        parts += [f"PRIMARY KEY ({self.key})"] if self.key else []
+        return f"CREATE TABLE {self.name} ({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT, its columns, and how much it reads."""
+
+    sql: str
+    columns: tuple[Column, ...]
+    scans: int = 1
+    outer_joins: int = 0
+
+
+def draw_tables(random: Random, schema: str) -> tuple[Table, ...]:
+    """Draw two to five tables of two to eight columns."""
+    return tuple(_draw_table(random, f"{schema}.t{n}") for n in range(random.randint(2, 5)))
+
+
+def _draw_table(random: Random, name: str) -> Table:
+    columns = [Column("id", "int")]
+    for n in range(random.randint(1, 7)):
+        [kind] = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        columns.append(Column(random.choice((f"c{n}", f'"C{n}"', f'"select {n}"')), kind))
+    types = tuple(random.choice(TYPES[c.kind]) for c in columns)
+    return Table(name, tuple(columns), types, "id" if random.random() < 0.6 else None)
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+def draw_rows(random: Random, table: Table, ids: range) -> str:
+    """Draw an INSERT; a table with a key takes what does not collide."""
+    rows = []
+    for number in range(random.randint(1, 5)):
+        first = str(random.choice(ids)) if table.key or number % 2 else "1"
+        rest = (draw_value(random, c.kind) for c in table.columns[1:])
+        rows.append(f"({', '.join((first, *rest))})")
+    if random.random() < 0.3:
+        rows.append(rows[0])
+    return f"INSERT INTO {table.name} VALUES {', '.join(rows)} ON CONFLICT DO NOTHING"
+
+
+def draw_value(random: Random, kind: str) -> str:
+    """Draw a value of a kind, or NULL."""
+    return "NULL" if random.random() < 0.25 else random.choice(VALUES[kind])
+
+
+def draw_statement(random: Random, table: Table) -> str:
+    """Draw one statement that changes a table."""
+    some = random.choice([c for c in table.columns if c.name != table.key])
+    other, name, first = random.choice(table.columns), table.name, table.columns[0].name
+    where = draw_condition(random, table.columns)
+    alike = random.choice([c.name for c in table.columns if c.kind == some.kind])
+    one = (
+        f"SELECT ctid FROM {name} WHERE {other.name} IS NOT DISTINCT FROM"
+        f" {draw_value(random, other.kind)} LIMIT 1"
+    )
+    weights = {
+        draw_rows(random, table, range(1, 12)): 6,
+        f"UPDATE {name} SET {some.name} = {draw_value(random, some.kind)} WHERE {where}": 4,
+        f"UPDATE {name} SET {some.name} = {alike} WHERE {where}": 3,
+        f"DELETE FROM {name} WHERE {where}": 3,
+        f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({one}))": 2,
+        f"UPDATE {name} SET {first} = -{first}": 1,
+        f"TRUNCATE {name}": 1,
+        f"DELETE FROM {name}": 1,
+        f"INSERT INTO {name} SELECT * FROM {name} ON CONFLICT DO NOTHING": 1,
+    }
+    return random.choices(list(weights), list(weights.values()))[0]
+
+
+def draw_round(random: Random, tables: Sequence[Table]) -> tuple[tuple[str, ...], ...]:
+    """Draw the transactions of one round; one that begins with ROLLBACK is rolled back."""
+    made = []
+    for _ in range(random.randint(1, 2)):
+        count = random.choice((1, 2, 3, 5))
+        statements = [draw_statement(random, random.choice(tables)) for _ in range(count)]
+        made.append(("ROLLBACK", *statements) if random.random() < 0.1 else tuple(statements))
+    return tuple(made)
+
+
+# --- expressions --------------------------------------------------------------------------------
+
+
+def draw_condition(random: Random, columns: Sequence[Column], depth: int = 2) -> str:
+    """Draw a condition over columns; each operand stands in brackets of its own."""
+    column = random.choice(columns)
+    choice = random.randrange(9 if depth else 6)
+    match choice:
+        case 0:
+            return f"({column.name} IS {random.choice(('', 'NOT '))}NULL)"
+        case 1 | 2:
+            return f"({column.name} {_comparison(random, column)} {_constant(random, column.kind)})"
+        case 3:
+            other = random.choice([c for c in columns if c.kind == column.kind])
+            return f"({column.name} {_comparison(random, column)} {other.name})"
+        case 4:
+            listed = ", ".join(_constant(random, column.kind) for _ in range(2))
+            return f"({column.name} {random.choice(('', 'NOT '))}IN ({listed}, NULL))"
+        case 5:
+            test = random.choice(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
+            return f"({column.name} {test} {_constant(random, column.kind)})"
+    left, right = (draw_condition(random, columns, depth - 1) for _ in range(2))
+    return f"(NOT {left})" if choice == 6 else f"({left} {random.choice(('AND', 'OR'))} {right})"
+
+
+def _comparison(random: Random, column: Column) -> str:
+    return random.choice(("=", "<>") if column.kind == "bool" else ("=", "<", ">=", "<>"))
+
+
+def _constant(random: Random, kind: str) -> str:
+    return f"{random.choice(VALUES[kind])}::{TYPES[kind][0]}"
+
+
+def draw_expression(random: Random, columns: Sequence[Column], kind: str, depth: int = 2) -> str:
+    """Draw an expression of a kind over columns."""
+    own = [c.name for c in columns if c.kind == kind]
+    if own and (depth == 0 or random.random() < 0.5):
+        return random.choice(own)
+    if depth == 0 or (not own and random.random() < 0.3):
+        return _constant(random, kind)
+
+    def part(of: str = kind) -> str:
+        return draw_expression(random, columns, of, depth - 1)
+
+    general = (
+        f"CASE WHEN {draw_condition(random, columns, 1)} THEN {part()} ELSE {part()} END",
+        f"COALESCE({part()}, {part()})",
+    )
+    forms: dict[str, tuple[str, ...]] = {
+        "int": (f"({part()} + {part()})", f"(- {part()})", f"length({part('text')})"),
+        "num": (f"({part()} + {part()})", f"{part('int')}::numeric"),
+        "text": (
+            f"({part()} || {part()})",
+            f"upper({part()})",
+            f"{part('int')}::text",
+            f"{part('num')}::text",
+        ),
+        "bool": (draw_condition(random, columns, 1),),
+        "date": (f"({part()} + {random.choice(VALUES['int'])})",),
+    }
+    return random.choice((*general, *forms.get(kind, general)))
+
+
+def draw_aggregate(random: Random, columns: Sequence[Column]) -> tuple[str, str]:
+    """Draw an aggregate call and the kind of its result."""
+    column = random.choice(columns)
+    filtered = ""
+    if random.random() < 0.25:
+        filtered = f" FILTER (WHERE {draw_condition(random, columns, 1)})"
+    options: list[tuple[str, str]] = [("count(*)", "int"), (f"count({column.name})", "int")]
+    match column.kind:
+        case "int":
+            argument = draw_expression(random, columns, "int", 1)
+            options += [(f"sum({argument}::int)", "int"), (f"avg({argument})", "num")]
+            options += [(f"percentile_disc(0.5) WITHIN GROUP (ORDER BY {argument})", "int")]
+        case "num":
+            options += [(f"sum({column.name})", "num"), (f"avg({column.name})", "num")]
+        case "float":
+            options += [(f"sum({column.name})", "float")]
+        case "bool":
+            options += [(f"bool_and({column.name})", "bool"), (f"bool_or({column.name})", "bool")]
+        case "text":
+            options += [(f"string_agg({column.name}, ',' ORDER BY {column.name})", "text")]
+    if column.kind not in ("json", "bool"):
+        options += [(f"{f}({column.name})", column.kind) for f in ("min", "max")]
+    options.append((f"count(DISTINCT {column.name})", "int"))
+    call, kind = random.choice(options)
+    return call + filtered, kind
+
+
+# --- queries ------------------------------------------------------------------------------------
+
+
+class QueryMaker:
+    """Draws queries over tables; names of columns are unique within each SELECT."""
+
+    def __init__(self, random: Random, tables: Sequence[Table]) -> None:
+        self._random, self._tables, self._count = random, tables, 0
+
+    def draw(self, depth: int = 3) -> Query:
+        """Draw a query whose result is defined by SQL exactly."""
+        while True:
+            made = self._query(depth)
+            if made.scans <= MOST_SCANS and made.outer_joins <= MOST_OUTER_JOINS:
+                return made
+
+    def _name(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def _query(self, depth: int) -> Query:
+        forms = [self._select, self._select, self._grouped, self._grouped]
+        if depth > 1:
+            forms += [self._distinct, self._set_operation, self._common_table]
+        return self._random.choice(forms)(depth)
+
+    def _select(self, depth: int) -> Query:
+        source = self._source(depth - 1)
+        targets, columns = self._targets(source.columns, self._random.randint(1, 4))
+        return Query(f"SELECT {targets} FROM {source.sql}{self._where(source)}", columns,
+                     source.scans, source.outer_joins)  # fmt: skip
+
+    def _where(self, source: Query) -> str:
+        if self._random.random() < 0.5:
+            return ""
+        return f" WHERE {draw_condition(self._random, source.columns)}"
+
+    def _targets(self, columns: Sequence[Column], count: int) -> tuple[str, tuple[Column, ...]]:
+        targets, made = [], []
+        for _ in range(count):
+            kind = self._random.choice(columns).kind
+            made.append(Column(self._name("x"), kind))
+            expression = draw_expression(self._random, columns, kind, self._random.randint(0, 2))
+            targets.append(f"{expression} AS {made[-1].name}")
+        return ", ".join(targets), tuple(made)
+
+    def _grouped(self, depth: int) -> Query:
+        source = self._source(depth - 1)
+        keys, key_columns = self._keys(source)
+        targets, columns = list(keys), list(key_columns)
+        for _ in range(self._random.randint(1, 3)):
+            call, kind = draw_aggregate(self._random, source.columns)
+            columns.append(Column(self._name("a"), kind))
+            targets.append(f"{call} AS {columns[-1].name}")
+        group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
+        if keys and self._random.random() < 0.2:  # a key that is grouped by but not shown
+            targets, columns = targets[1:], columns[1:]
+            group = f" GROUP BY {', '.join(k.rpartition(' AS ')[0] for k in keys)}"
+        if self._random.random() < 0.3:
+            group += f" HAVING count(*) > {self._random.randint(0, 2)}"
+        sql = f"SELECT {', '.join(targets)} FROM {source.sql}{self._where(source)}{group}"
+        return Query(sql, tuple(columns), source.scans, source.outer_joins)
+
+    def _keys(self, source: Query) -> tuple[list[str], list[Column]]:
+        keys, columns = [], []
+        for _ in range(self._random.choice((0, 1, 1, 2))):
+            key = self._random.choice(source.columns)
+            shown = key.name
+            if key.kind in ("int", "text", "bool") and self._random.random() < 0.3:
+                shown = f"COALESCE({key.name}, {_constant(self._random, key.kind)})"
+            columns.append(Column(self._name("k"), key.kind))
+            keys.append(f"{shown} AS {columns[-1].name}")
+        return keys, columns
+
+    def _distinct(self, depth: int) -> Query:
+        inner = self._select(depth)
+        return Query(inner.sql.replace("SELECT", "SELECT DISTINCT", 1), inner.columns, inner.scans,
+                     inner.outer_joins)  # fmt: skip
+
+    def _set_operation(self, depth: int) -> Query:
+        left, right = self._source(depth - 2), self._source(depth - 2)
+        kinds = [self._random.choice(left.columns).kind for _ in range(self._random.randint(1, 2))]
+        columns = tuple(Column(self._name("u"), kind) for kind in kinds)
+        arms = []
+        for side in (left, right):
+            shown = (draw_expression(self._random, side.columns, kind, 1) for kind in kinds)
+            named = ", ".join(f"{e} AS {c.name}" for e, c in zip(shown, columns, strict=True))
+            arms.append(f"(SELECT {named} FROM {side.sql}{self._where(side)})")
+        word = self._random.choice(("UNION", "INTERSECT", "EXCEPT"))
+        word += self._random.choice(("", " ALL"))
+        return Query(f"{arms[0]} {word} {arms[1]}", columns, left.scans + right.scans,
+                     left.outer_joins + right.outer_joins)  # fmt: skip
+
+    def _common_table(self, depth: int) -> Query:
+        """A common table that is read twice."""
+        inner = self._query(depth - 2)
+        name, a, b = self._name("w"), self._name("a"), self._name("b")
+        columns = tuple(
+            Column(f"{alias}.{c.name}", c.kind) for alias in (a, b) for c in inner.columns
+        )
+        targets, made = self._targets(columns, 2)
+        on = self._condition(columns[: len(inner.columns)], columns[len(inner.columns) :], "LEFT")
+        kind = self._random.choice(("JOIN", "LEFT JOIN"))
+        joined = f"{name} {a} {kind} {name} {b} ON {on}"
+        sql = f"WITH {name} AS ({inner.sql}) SELECT {targets} FROM {joined}"
+        return Query(sql, made, 2 * inner.scans, 2 * inner.outer_joins + 1)
+
+    # --- FROM ---
+
+    def _source(self, depth: int) -> Query:
+        """Draw a FROM item with an alias; its columns are written with the alias."""
+        choice = self._random.random()
+        if depth > 0 and choice < 0.45:
+            return self._join(depth)
+        if depth > 0 and choice < 0.65:
+            inner = self._query(depth - 1)
+            alias = self._name("q")
+            columns = tuple(Column(f"{alias}.{c.name}", c.kind) for c in inner.columns)
+            return Query(f"({inner.sql}) AS {alias}", columns, inner.scans, inner.outer_joins)
+        table, alias = self._random.choice(self._tables), self._name("t")
+        columns = tuple(Column(f"{alias}.{c.name}", c.kind) for c in table.columns)
+        return Query(f"{table.name} AS {alias}", columns)
+
+    def _join(self, depth: int) -> Query:
+        left, right = self._source(depth - 1), self._source(depth - 1)
+        kind = self._random.choice(("INNER", "INNER", "LEFT", "LEFT", "RIGHT", "FULL"))
+        on = self._condition(left.columns, right.columns, kind)
+        outer = left.outer_joins + right.outer_joins + (kind != "INNER")
+        return Query(f"({left.sql} {kind} JOIN {right.sql} ON {on})", left.columns + right.columns,
+                     left.scans + right.scans, outer)  # fmt: skip
+
+    def _condition(self, left: Sequence[Column], right: Sequence[Column], kind: str) -> str:
+        pairs = [(a, b) for a in left for b in right if a.kind == b.kind]
+        if not pairs:
+            return "true"
+        a, b = self._random.choice(pairs)
+        equality = f"{a.name} = {b.name}"
+        if kind == "FULL":
+            return equality
+        more = draw_condition(self._random, (*left, *right), 1)
+        choices = (equality, equality, f"{equality} AND {more}", f"{equality} OR {more}",
+                   f"{a.name} < {b.name}", more)  # fmt: skip
+        return self._random.choice(choices)
