@@ -114,7 +114,9 @@ def _equated(op: Join, state: Op, change: Op) -> tuple[tuple[str, ...], tuple[st
     pairs = [p for p in filter(None, map(equality, op.on)) if _same_equality(of[p[0]], of[p[1]])]
     across = [p for p in pairs if (p[0] in own) != (p[1] in own)]
     ordered = [p if p[0] in own else (p[1], p[0]) for p in across]
-    return tuple(p[0] for p in ordered), tuple(p[1] for p in ordered)
+    matching = dict.fromkeys(theirs for _, theirs in ordered)  # a key set names a column once
+    first = {theirs: ours for ours, theirs in reversed(ordered)}
+    return tuple(first[theirs] for theirs in matching), tuple(matching)
 
 
 def _is_keyed(op: Op) -> bool:

@@ -58,6 +58,12 @@ def _table(low: Lowering, item: TableItem, common: Common) -> Bound:
         op = make()
         return op, _aliased(item.alias, item.columns, own, op)
     relation = low.analysis.relations.get((item.schema, item.name))
+    if relation is None and item.schema is None:  # the server does not record dependence on these
+        raise UnsupportedQuery(
+            f"pg_catalog.{item.name} is a system catalog: its changes cannot be captured",
+            "the server fires no triggers on it",
+            "use refresh_mode => 'FULL'",
+        )
     if relation is None:
         raise bug(f"unknown relation {item.schema}.{item.name}", "it is not in pg_depend")
     if relation.query is not None:

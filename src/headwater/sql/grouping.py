@@ -53,6 +53,18 @@ class _Sum:
     type: SqlType
 
 
+@dataclasses.dataclass(frozen=True)
+class _Pattern:
+    """How a grouped expression looks where the SELECT repeats it, and the name of its column.
+
+    Brackets around it stay where they are, since they may be those of a call.
+    """
+
+    texts: list[str]
+    name: str
+    is_bracketed: bool
+
+
 class _Grouping:
     """Collects keys and calls while the SELECT is rewritten, then builds the operators."""
 
@@ -60,7 +72,7 @@ class _Grouping:
         self._low, self._op, self._scope = low, op, scope
         self._of = {c.name: c for c in schema(op)}
         self._keys: list[tuple[str, Expr]] = []  # name, expression over the input
-        self._patterns: list[tuple[list[str], str]] = []  # token texts, key name
+        self._patterns: list[_Pattern] = []
         self._count = low.fresh("count", BIGINT, nullable=False)
         self._values: dict[Expr, Column] = {}  # projected below the aggregate
         self._calls: dict[tuple[Kind, Expr], Call] = {}
@@ -77,9 +89,9 @@ class _Grouping:
         if known is None:
             self._keys.append((name, expr))
         inner = [t.text for t in stripped(tokens)]
-        self._patterns.append((["(", *inner, ")"], name))
+        self._patterns.append(_Pattern(["(", *inner, ")"], name, True))
         if _is_atomic(stripped(tokens)):
-            self._patterns.append((inner, name))
+            self._patterns.append(_Pattern(inner, name, False))
 
     def add_dependents(self, exprs: Sequence[Expr]) -> None:
         """Columns that a grouped primary key determines: grouping by them too changes no group."""
@@ -114,19 +126,21 @@ class _Grouping:
                 out.append(tokens[at])
                 at += 1
             else:
-                out.append(self._hole(pattern[1], tokens[at]))
-                at += len(pattern[0])
+                end = at + len(pattern.texts)
+                hole = self._hole(pattern.name, tokens[at])
+                out += [tokens[at], hole, tokens[end - 1]] if pattern.is_bracketed else [hole]
+                at = end
         return out
 
-    def _pattern_at(self, tokens: Tokens, at: int) -> tuple[list[str], str] | None:
+    def _pattern_at(self, tokens: Tokens, at: int) -> _Pattern | None:
         if at and tokens[at - 1].is_punct(".", "::"):
             return None
         for pattern in self._patterns:
-            size = len(pattern[0])
+            size = len(pattern.texts)
             following = tokens[at + size] if at + size < len(tokens) else None
             if following is not None and following.is_punct(".", "("):
                 continue
-            if [t.text for t in tokens[at : at + size]] == pattern[0]:
+            if [t.text for t in tokens[at : at + size]] == pattern.texts:
                 return pattern
         return None
 

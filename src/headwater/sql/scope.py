@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headwater.algebra.expr import Expr, Ref, text
 from headwater.errors import UnsupportedQuery, bug
@@ -38,6 +39,7 @@ def to_expr(tokens: Tokens, scope: Scope) -> Expr:
 
     A token of kind `hole` stands for something computed before: its value is a column's name.
     """
+    refuse_subqueries(tokens)
     tokens = stripped(tokens)
     parts: list[str | Ref | Expr] = []
     at = 0
@@ -69,11 +71,16 @@ def conjuncts(tokens: Tokens, scope: Scope) -> tuple[Expr, ...]:
     return tuple(c for piece in pieces for c in conjuncts(piece, scope))
 
 
+def refuse_subqueries(tokens: Tokens) -> None:
+    """Refuse a subquery in an expression, also one that is the whole of it."""
+    for opening, first in pairwise(tokens):
+        if opening.is_punct("(") and first.is_word("SELECT", "WITH", "VALUES"):
+            raise refuse("a subquery inside an expression", "its result changes with other rows")
+
+
 def _refuse_inside(tokens: Tokens, at: int) -> None:
     token = tokens[at]
     following = tokens[at + 1] if at + 1 < len(tokens) else None
-    if token.is_punct("(") and following and following.is_word("SELECT", "WITH", "VALUES"):
-        raise refuse("a subquery inside an expression", "its result changes with other rows")
     if token.is_word("OVER") and following and following.kind in ("punct", "word", "quoted"):
         previous = tokens[at - 1] if at else None
         if previous and previous.is_punct(")"):
@@ -168,6 +175,7 @@ class CallTokens:
 
 def find_calls(tokens: Tokens, aggregates: frozenset[tuple[str | None, str]]) -> list[CallTokens]:
     """Return the aggregate calls of an expression, left to right."""
+    refuse_subqueries(tokens)
     found: list[CallTokens] = []
     at = 0
     while at < len(tokens):
