@@ -208,3 +208,15 @@ SELECT e.kind, t.amount, t.n
 -- types_of_keys_in_bag: aggregate distinct group-types bag
 SELECT e.kind, t.tags, t.profile, t.span, t.duo
     FROM shop.events e JOIN (SELECT DISTINCT tags, profile, span, duo FROM shop.customers) t ON e.value < 3;
+
+-- functions_of_keys: aggregate group-expression
+SELECT upper(kind) AS u, length(kind) AS n, abs(value) AS a, COALESCE(kind, 'none') AS c, count(*) AS rows
+    FROM shop.events GROUP BY kind, value HAVING abs(value) < 100 OR lower(kind) IS NULL;
+
+-- functions_of_group_expressions: aggregate group-expression
+SELECT abs(abs(value)) AS a, upper(lower(kind)) AS u, ((kind || 'x') || 'y') AS t, value::text || '!' AS v, count(*) AS rows
+    FROM shop.events GROUP BY abs(value), lower(kind), kind || 'x', value::text;
+
+-- functions_of_dependents: aggregate dependent-columns
+SELECT abs(c.id) AS a, upper(c.name) AS n, min(o.price) AS p
+    FROM shop.customers c LEFT JOIN shop.orders o ON o.customer_id = c.id GROUP BY c.id;

@@ -174,3 +174,18 @@ SELECT c.id, e.kind FROM shop.customers c JOIN shop.events e ON e.kind = ANY (c.
 
 -- constant_join: join constant
 SELECT o.id, one.k FROM (SELECT 1 AS k, 'x' AS v) one LEFT JOIN shop.orders o ON o.units = one.k;
+
+-- one_column_twice: join aggregate
+SELECT o.id, t.n
+    FROM (SELECT kind, count(*) AS n FROM shop.events GROUP BY kind) t
+    JOIN shop.orders o ON o.qty::bigint = t.n AND o.customer_id::bigint = t.n AND o.id::bigint >= t.n;
+
+-- equated_twice: outer aggregate
+SELECT o.id, t.value, t.n
+    FROM shop.orders o LEFT JOIN (SELECT value, count(*) AS n FROM shop.events GROUP BY value) t
+    ON t.value = o.customer_id AND t.value = o.units;
+
+-- equated_twice_back: outer aggregate
+SELECT c.id, t.a, t.b, t.n
+    FROM (SELECT customer_id AS a, units AS b, count(*) AS n FROM shop.orders GROUP BY 1, 2) t
+    FULL JOIN shop.customers c ON c.id = t.a AND c.id = t.b;
