@@ -166,7 +166,9 @@ def _collect(
     with conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_RELATIONS, {"view": view}).fetchall()
     for row in rows:
-        schema = None if row["nspname"] == "pg_catalog" else row["nspname"]
+        # what every search_path holds, named or not, is printed without a schema
+        is_implicit = row["nspname"] == "pg_catalog" or row["relpersistence"] == "t"
+        schema = None if is_implicit else row["nspname"]
         key = schema, row["relname"]
         if key in findings.relations:
             continue
