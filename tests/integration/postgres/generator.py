@@ -276,31 +276,29 @@ class QueryMaker:
 
     def _grouped(self, depth: int) -> Query:
         source = self._source(depth - 1)
-        keys, key_columns = self._keys(source)
-        targets, columns = list(keys), list(key_columns)
-        for _ in range(self._random.randint(1, 3)):
-            call, kind = draw_aggregate(self._random, source.columns)
-            columns.append(Column(self._name("a"), kind))
-            targets.append(f"{call} AS {columns[-1].name}")
-        group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
-        if keys and self._random.random() < 0.2:  # a key that is grouped by but not shown
-            targets, columns = targets[1:], columns[1:]
-            group = f" GROUP BY {', '.join(k.rpartition(' AS ')[0] for k in keys)}"
+        keys = [self._key(source) for _ in range(self._random.choice((0, 1, 1, 2)))]
+        shown = keys[self._random.random() < 0.2 :]  # a key may be grouped by and not shown
+        wanted = [(key.name, key.kind) for key in shown]
+        wanted += [draw_aggregate(self._random, source.columns) for _ in range(len(keys) or 1)]
+        bare = [key for key in keys if key in source.columns]
+        if bare:
+            kind = self._random.choice(bare).kind
+            wanted.append((draw_expression(self._random, bare, kind, 2), kind))
+        columns = tuple(Column(self._name("a"), kind) for _, kind in wanted)
+        targets = [f"{sql} AS {c.name}" for (sql, _), c in zip(wanted, columns, strict=True)]
+        group = f" GROUP BY {', '.join(key.name for key in keys)}" if keys else ""
         if self._random.random() < 0.3:
             group += f" HAVING count(*) > {self._random.randint(0, 2)}"
         sql = f"SELECT {', '.join(targets)} FROM {source.sql}{self._where(source)}{group}"
-        return Query(sql, tuple(columns), source.scans, source.outer_joins)
+        return Query(sql, columns, source.scans, source.outer_joins)
 
-    def _keys(self, source: Query) -> tuple[list[str], list[Column]]:
-        keys, columns = [], []
-        for _ in range(self._random.choice((0, 1, 1, 2))):
-            key = self._random.choice(source.columns)
-            shown = key.name
-            if key.kind in ("int", "text", "bool") and self._random.random() < 0.3:
-                shown = f"COALESCE({key.name}, {_constant(self._random, key.kind)})"
-            columns.append(Column(self._name("k"), key.kind))
-            keys.append(f"{shown} AS {columns[-1].name}")
-        return keys, columns
+    def _key(self, source: Query) -> Column:
+        """Draw what to group by: a column, or an expression of one."""
+        key = self._random.choice(source.columns)
+        if key.kind in ("int", "text", "bool") and self._random.random() < 0.3:
+            constant = _constant(self._random, key.kind)
+            return Column(f"COALESCE({key.name}, {constant})", key.kind)
+        return key
 
     def _distinct(self, depth: int) -> Query:
         inner = self._select(depth)
@@ -368,6 +366,14 @@ class QueryMaker:
         if kind == "FULL":
             return equality
         more = draw_condition(self._random, (*left, *right), 1)
-        choices = (equality, equality, f"{equality} AND {more}", f"{equality} OR {more}",
-                   f"{a.name} < {b.name}", more)  # fmt: skip
-        return self._random.choice(choices)
+        c, d = self._random.choice(pairs)
+        return self._random.choice(
+            (
+                equality,
+                f"{equality} AND {c.name} = {d.name}",
+                f"{equality} AND {more}",
+                f"{equality} OR {more}",
+                f"{a.name} < {b.name}",
+                more,
+            )
+        )
