@@ -20,13 +20,13 @@ from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import captured, dependencies_of, reads, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import streams
+from headwater.catalog import streams, tracking
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
-from headwater.errors import DependencyCycle, HeadwaterError
+from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError
 from headwater.graph import find_cycle
 from headwater.postgres.apply import Target
-from headwater.postgres.capture import sync_capture
+from headwater.postgres.capture import relation_name, sync_capture
 from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
 from headwater.postgres.quote import identifier
@@ -64,6 +64,7 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
         query = changes.query if changes.query is not None else str(st.canonical_query)
         compiled = compile_for(conn, query, mode)
         _check_cycle(conn, st, compiled)
+        _check_readers(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
         _rebuild(conn, st, compiled, {**values, "refresh_mode": mode})
     values["refresh_mode"] = mode  # and the status again: filling a table makes it active
@@ -102,18 +103,46 @@ def _check_cycle(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> 
         )
 
 
+def _check_readers(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:
+    """Refuse to take away, or to give another type, what other stream tables read."""
+    wanted = {c.name: c.type for c in compiled.columns}
+    stored = describe(conn, f"SELECT * FROM {st.qualified_name}")
+    lost = {c.name for c in stored if wanted.get(c.name) != c.type}
+    readers = {t.pgt_id: t.qualified_name for t in streams.list_dependents(conn, st.pgt_relid)}
+    for edge in streams.list_all_dependencies(conn):
+        missed = sorted(lost & set(edge.columns_used or ()))
+        if edge.source_relid == st.pgt_relid and missed:
+            raise DependentsExist(
+                f"{st.qualified_name} cannot lose the column {', '.join(missed)}:"
+                f" {readers[edge.pgt_id]} would lose a source",
+                "another stream table reads it as it is",
+                "alter or drop that one first",
+            )
+
+
 def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
     """Compile the query again after a source changed; the table is rebuilt at the next refresh."""
     try:
         compiled = compile_for(conn, str(st.canonical_query), st.refresh_mode)
     except psycopg.Error as error:
         fault: HeadwaterError = classify(error, st.qualified_name)
-        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+        _fail(conn, st, fault)
         raise fault from error
     except HeadwaterError as fault:
-        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+        _fail(conn, st, fault)
         raise
     _rebuild(conn, st, compiled, {"reinit_reason": why})
+
+
+def _fail(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
+    """Record that the query no longer holds, and capture only the columns that are still there:
+    a trigger that names others makes every write to the source fail."""
+    streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+    relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
+    for source in tracking.list_tracking(conn, relids):
+        with conn.transaction():
+            lock_tables(conn, filter(None, [relation_name(conn, source.source_relid)]))
+            sync_capture(conn, source.source_relid)
 
 
 def _rebuild(

@@ -31,7 +31,7 @@ def drop_stream_table(
 
 
 def _dependents(st: StreamTable, doomed: list[StreamTable]) -> DependentsExist:
-    names = ", ".join(t.qualified_name for t in doomed if t is not st)
+    names = ", ".join(t.qualified_name for t in doomed if t.pgt_id != st.pgt_id)
     return DependentsExist(
         f"{st.qualified_name} cannot be dropped: {names} would lose a source",
         "other stream tables read it",

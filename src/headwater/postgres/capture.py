@@ -45,12 +45,13 @@ def function_name(relid: int, event: str) -> str:
 def sync_capture(conn: Connection[Any], relid: int) -> None:
     """Make the capture of a source fit the stream tables that read it now.
 
-    Creates it at first use, grows and shrinks its columns, and removes it at last use. The caller
-    holds SHARE ROW EXCLUSIVE on the source, so no writer is between two versions of a trigger.
+    Creates it at first use, grows and shrinks its columns, and removes it at last use. A column
+    whose type was altered starts anew: whoever reads it is rebuilt, others do not see it. The
+    caller holds SHARE ROW EXCLUSIVE on the source: no writer is between two versions of a trigger.
     """
     consumers, wanted = _demand(conn, relid)
     known = find_tracking(conn, relid)
-    if not consumers or not _shown(conn, relid):
+    if not consumers or not relation_name(conn, relid):
         _remove(conn, relid)
         return
     columns = _columns(conn, relid, wanted)
@@ -101,10 +102,17 @@ def _sync_buffer(
         parts = listed(["__xid xid8 NOT NULL", "__weight int NOT NULL", *definition.values()])
         conn.execute(f"CREATE TABLE {buffer} ({parts})")
         return
-    steps = [f"DROP COLUMN {identifier(n)}" for n in known.columns if n not in definition]
-    steps += [f"ADD COLUMN {d}" for n, d in definition.items() if n not in known.columns]
+    stored = _columns(conn, _oid(conn, buffer), known.columns)
+    steps = [f"DROP COLUMN {identifier(c.name)}" for c in stored if c not in columns]
+    steps += [f"ADD COLUMN {definition[c.name]}" for c in columns if c not in stored]
     if steps:
         conn.execute(f"ALTER TABLE {buffer} {listed(steps)}")
+
+
+def _oid(conn: Connection[Any], relation: str) -> int:
+    row = conn.execute("SELECT %s::regclass::oid::int8", (relation,)).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _definition(column: Column) -> str:
@@ -215,7 +223,7 @@ _TRANSITIONS = {
 
 def _drop_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
     """Leave a table that was detached in peace; it may also be gone."""
-    shown = _shown(conn, carrier)
+    shown = relation_name(conn, carrier)
     for event in EVENTS if shown else ():
         conn.execute(f"DROP TRIGGER IF EXISTS {trigger_name(relid, event)} ON {shown}")
 
@@ -226,7 +234,7 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
     No other command leaves a trigger in that state: one that was disabled and enabled again is
     found out.
     """
-    shown = _shown(conn, carrier)
+    shown = relation_name(conn, carrier)
     for event in EVENTS:
         when = _TRANSITIONS[event].format(shown)
         conn.execute(
@@ -236,7 +244,8 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
         conn.execute(f"ALTER TABLE {shown} ENABLE ALWAYS TRIGGER {trigger_name(relid, event)}")
 
 
-def _shown(conn: Connection[Any], relid: int) -> str:
+def relation_name(conn: Connection[Any], relid: int) -> str:
+    """Return the qualified name that a relation has now, nothing if it is gone."""
     row = conn.execute(
         "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
@@ -259,7 +268,7 @@ def _tracking(
     known = find_tracking(conn, relid)
     made = Tracking(
         source_relid=relid,
-        source_name=_shown(conn, relid),
+        source_name=relation_name(conn, relid),
         trigger_name=f"pg_trickle_cdc_{relid}",
         function_name=f"{SCHEMA}.capture_{relid}",
         buffer_name=buffer_name(relid),
