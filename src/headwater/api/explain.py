@@ -31,7 +31,9 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
     st = streams.get_stream_table(conn, name)
     rows = history.list_history(conn, st.pgt_id, 1)
     lag = conn.execute(
-        "SELECT current_lag FROM pgtrickle.stream_tables_info WHERE pgt_id = %s", (st.pgt_id,)
+        "SELECT current_lag FROM pgtrickle.stream_tables_info WHERE pgt_id = %s",
+        (st.pgt_id,),
+        binary=True,
     ).fetchone()
     sources = tuple(d.source_name for d in streams.list_dependencies(conn, st.pgt_id))
     plan, target = load_plan(st)

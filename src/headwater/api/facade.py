@@ -198,5 +198,5 @@ class Headwater:
         return verify.verify(self._conn, name)
 
     def _rows(self, kind: type[Any], query: str) -> tuple[Any, ...]:
-        with self._conn.cursor(row_factory=class_row(kind)) as cursor:
+        with self._conn.cursor(binary=True, row_factory=class_row(kind)) as cursor:
             return tuple(cursor.execute(query))

@@ -8,10 +8,11 @@ whose key stays is updated; where it is a true bag, exactly as many copies go as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headwater.algebra.ops import Consolidate, Empty, Scan
+from headwater.algebra.ops import Consolidate, Empty, Op, Scan
 from headwater.algebra.schema import Column, Schema
+from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
 from headwater.postgres.quote import (
@@ -26,7 +27,7 @@ from headwater.postgres.quote import (
     restored,
     same,
 )
-from headwater.postgres.render import Renderer
+from headwater.postgres.render import Rendered, Renderer, consolidated
 from headwater.postgres.state import render_state_change, state_writes
 
 # The writes are carried out in this order, so that a value which moves from one row to another does
@@ -76,6 +77,20 @@ class DeltaReader:
         """Return the number of change rows read, as SQL."""
         names = [name for oid, name in self._names.items() if oid != STATE_OID]
         return " + ".join(f"(SELECT count(*) FROM {name})" for name in names) or "0"
+
+
+def netted(selects: dict[int, str], view: Op) -> dict[int, str]:
+    """Return the changes of each source, of the columns that the view reads, without the rows that
+    came and went again."""
+    read: dict[int, dict[str, Column]] = {}
+    for scan in scans(view):
+        named = zip(scan.attributes, scan.columns, strict=True)
+        read.setdefault(scan.source.oid, {}).update({a: replace(c, name=a) for a, c in named})
+    return {
+        oid: consolidated(tuple(columns.values()), Rendered(selects[oid], True)).sql
+        for oid, columns in read.items()
+        if oid in selects
+    }
 
 
 def render_differential(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 
 from headwater.catalog.model import StreamTable, Tracking
@@ -24,6 +25,7 @@ from headwater.postgres.apply import (
     DIFFERENCE,
     DeltaReader,
     Target,
+    netted,
     render_difference,
     render_differential,
 )
@@ -134,7 +136,28 @@ def _differential(
     if statement is None:
         return dict.fromkeys(COUNTS, 0)
     with watch.step("apply"):
-        return _counted(conn, statement)
+        try:
+            with conn.transaction():
+                return _counted(conn, statement)
+        except _FAULTS_OF_ROWS:
+            # Perhaps of a row that no epoch shows: it came and went since the last one.
+            return _counted(conn, _net_statement(standing, changed))
+
+
+_FAULTS_OF_ROWS = (
+    psycopg.DataError,
+    psycopg.errors.RaiseException,
+    psycopg.errors.CheckViolation,
+    psycopg.errors.NotNullViolation,
+)
+
+
+def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
+    """Return the statement that looks only at the net changes of the sources."""
+    plan, target = load_plan(standing.table)
+    assert plan is not None
+    reader = DeltaReader(netted(read_changes(standing.sources), plan.view))
+    return str(render_differential(plan, target, changed, reader))
 
 
 def _statement(standing: Standing, changed: frozenset[int]) -> str | None:

@@ -279,13 +279,13 @@ class Renderer:
 
     def _expanded(self, op: Op, inner: Rendered) -> Rendered:
         """Turn weights into copies of rows, for aggregates that know no weights."""
-        consolidated = _consolidated(schema(op), inner)
+        net = consolidated(schema(op), inner)
         series = f" CROSS JOIN LATERAL generate_series(1, {WEIGHT}) AS repeats"
-        return _select(_columns(schema(op)), replace(consolidated, signed=False), series)
+        return _select(_columns(schema(op)), replace(net, signed=False), series)
 
     def render_consolidate(self, op: Consolidate) -> Rendered:
         inner = self._render(op.input)
-        return _consolidated(schema(op), inner) if inner.signed else inner
+        return consolidated(schema(op), inner) if inner.signed else inner
 
     def render_keys(self, op: Keys) -> Rendered:
         inner = self._render(op.input)
@@ -367,7 +367,7 @@ def _arm(columns: Schema, arm: Op, made: Rendered, signed: bool) -> str:
     return f"SELECT {listed(outputs)} FROM ({made.sql}) AS q"
 
 
-def _consolidated(columns: Schema, inner: Rendered) -> Rendered:
+def consolidated(columns: Schema, inner: Rendered) -> Rendered:
     """Sum weights per row image; the image stands for the value where equality is too coarse."""
     outputs = [f"{restored(identifier(c.name), c)} AS {identifier(c.name)}" for c in columns]
     outputs.append(f"sum({WEIGHT})::bigint AS {WEIGHT}")
