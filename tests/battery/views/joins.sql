@@ -189,3 +189,11 @@ SELECT o.id, t.value, t.n
 SELECT c.id, t.a, t.b, t.n
     FROM (SELECT customer_id AS a, units AS b, count(*) AS n FROM shop.orders GROUP BY 1, 2) t
     FULL JOIN shop.customers c ON c.id = t.a AND c.id = t.b;
+
+-- five_chained_left: outer chain
+SELECT c.id, o.id AS o, e.kind, r.label, m."A", o2.id AS o2 FROM shop.customers c
+    LEFT JOIN shop.orders o ON o.customer_id = c.id
+    LEFT JOIN shop.events e ON e.value = o.units
+    LEFT JOIN shop.readings r ON r.sensor = e.value
+    LEFT JOIN "Mixed Case"."Order" m ON m.a = r.sensor
+    LEFT JOIN shop.orders o2 ON o2.id = m."A";

@@ -34,7 +34,7 @@ TYPES: dict[str, tuple[str, ...]] = {
 }
 WEIGHTS = {"int": 6, "num": 2, "text": 4, "bool": 1, "date": 1, "json": 1, "list": 1, "float": 1}
 MOST_SCANS = 5
-MOST_OUTER_JOINS = 3  # the text of a delta grows with the power of chained outer joins
+MOST_OUTER_JOINS = 4
 
 
 @dataclass(frozen=True)
