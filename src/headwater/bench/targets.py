@@ -75,7 +75,7 @@ def missed_by_refresh(cells: Sequence[Cell]) -> list[str]:
         if c.full_ratio > FULL_RATIO:
             faults.append(f"{where}: FULL / view {c.full_ratio:.2f} > {FULL_RATIO}")
         if c.no_data_ms > NO_DATA_MS:
-            faults.append(f"{where}: NO_DATA {c.no_data_ms:.1f} ms > {NO_DATA_MS} ms")
+            faults.append(f"{where}: NO_DATA {c.no_data_ms:.2f} ms > {NO_DATA_MS} ms")
     return faults
 
 
@@ -85,7 +85,7 @@ def _missed_speedup(target: Speedup, cells: Sequence[Cell]) -> list[str]:
     if not found:
         return [f"{where} of {TARGET_ROWS:,} rows was not measured"]
     mean = geometric_mean(c.speedup for c in found)
-    faults = [f"{where}: mean speed-up {mean:.1f} < {target.mean:g}"] if mean < target.mean else []
+    faults = [f"{where}: mean speed-up {mean:.2f} < {target.mean:g}"] if mean < target.mean else []
     return faults + [
         f"{where}, {c.shape}: speed-up {c.speedup:.2f} < {target.least:g}"
         for c in found
