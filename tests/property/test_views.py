@@ -12,6 +12,7 @@ from headwater.algebra.keys import unique_keys
 from headwater.algebra.ops import Op, schema
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import names
+from headwater.algebra.sink import sink
 from headwater.algebra.walk import walk
 from headwater.delta.differentiate import differentiate
 from headwater.reference.zset import Zset, collect
@@ -54,6 +55,14 @@ def test_pruning_keeps_the_rows(case: Case) -> None:
     pruned = prune(case.view)
     assert schema(pruned) == schema(case.view)
     assert state_of(pruned, case.states[1]) == state_of(case.view, case.states[1])
+
+
+@settings(max_examples=scaled(200))
+@given(cases())
+def test_sinking_conditions_keeps_the_rows(case: Case) -> None:
+    sunk = sink(case.view)
+    assert schema(sunk) == schema(case.view)
+    assert state_of(sunk, case.states[1]) == state_of(case.view, case.states[1])
 
 
 @settings(max_examples=scaled(150))

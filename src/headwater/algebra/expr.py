@@ -1,7 +1,8 @@
 """Scalar expressions: PostgreSQL's own text with holes for the columns.
 
-An expression is never parsed, translated or re-printed. The server printed it in canonical
-form; we only cut out the column references, so that an operator can be moved to other inputs.
+For PostgreSQL an expression is never parsed, translated or re-printed. The server printed it in
+canonical form; we only cut out the column references, so that an operator can be moved to other
+inputs. `sql/expression.py` reads it where Spark is to evaluate it.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from headwater.algebra.ops import Aggregate, Call, Kind, Op, Output, Project, sc
 from headwater.algebra.schema import BIGINT, NUMERIC, Column, SqlType, names
 from headwater.errors import UnsupportedQuery
 from headwater.sql.lexer import Token, Tokens, stripped, untokenize
+from headwater.sql.scales import shape, type_shape
 from headwater.sql.scope import CallTokens, Scope, find_calls, to_expr
 from headwater.sql.syntax import Select, Target
 
@@ -240,26 +241,36 @@ class _Grouping:
         self, call: CallTokens, argument: Expr, type: SqlType
     ) -> tuple[Expr, list[str | Expr]]:
         """Σ of the finite values, and the cases for the others."""
-        zero = text("COALESCE(", argument, ", 0)")
         if type.name in _INTEGERS:
-            bare = as_column(argument)
-            plain = bare is not None and not self._of[bare].nullable
-            value = self._filtered(call, argument if plain else zero, "0")
-            total = self._call(Kind.SUM, "sum", value, _INTEGERS[type.name])
-            return column(total.name), []
+            return self._integer_sum(call, argument, _INTEGERS[type.name]), []
+        scale = self._fixed_scale(argument, type)
+        zero = f"'{0:.{scale or 0}f}'::numeric"
         test = text("(", argument, ") IN ('NaN', 'Infinity', '-Infinity')")
-        finite = text("CASE WHEN ", test, " THEN 0 ELSE ", zero, " END")
-        total = self._call(Kind.SUM, "sum", self._filtered(call, finite, "0"), NUMERIC)
+        value = text("COALESCE(", argument, f", {zero})")
+        finite = text("CASE WHEN ", test, f" THEN {zero} ELSE ", value, " END")
+        total = self._call(Kind.SUM, "sum", self._filtered(call, finite, zero), NUMERIC)
         nan, up, down = (
             self._special(call, argument, value) for value in ("NaN", "Infinity", "-Infinity")
         )
-        if "(" in type.name:  # numeric(p, s) holds NaN but no infinity
+        if scale is not None:  # such an expression may be NaN but is never infinite
             return column(total.name), [" WHEN ", nan(), " > 0 THEN 'NaN'::numeric"]
         both = text(nan(), " > 0 OR ", up(), " > 0 AND ", down(), " > 0")
         cases: list[str | Expr] = [" WHEN ", both, " THEN 'NaN'::numeric"]
         cases += [" WHEN ", up(), " > 0 THEN 'Infinity'::numeric"]
         cases += [" WHEN ", down(), " > 0 THEN '-Infinity'::numeric"]
         return self._scaled(call, argument, test, column(total.name)), cases
+
+    def _integer_sum(self, call: CallTokens, argument: Expr, type: SqlType) -> Expr:
+        bare = as_column(argument)
+        plain = bare is not None and not self._of[bare].nullable
+        value = argument if plain else text("COALESCE(", argument, ", 0)")
+        return column(self._call(Kind.SUM, "sum", self._filtered(call, value, "0"), type).name)
+
+    def _fixed_scale(self, argument: Expr, type: SqlType) -> int | None:
+        """Return the scale that every value has, by its type or by the arithmetic; else None."""
+        types = {name: self._of[name].type for name in refs(argument)}
+        fixed = type_shape(type.name) or shape(argument, types)
+        return fixed[1] if fixed else None
 
     def _scaled(self, call: CallTokens, argument: Expr, is_special: Expr, total: Expr) -> Expr:
         """Give a sum the digits that PostgreSQL shows: as many as the value with the most has.

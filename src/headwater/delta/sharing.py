@@ -1,0 +1,36 @@
+"""Which parts of a delta tree are worth computing once: equal subtrees that read changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headwater.algebra.ops import After, Delta, Empty, Negate, Op
+from headwater.algebra.walk import children
+
+# A bare Δ is at hand already, a state is what an engine knows best how to read.
+_NEVER_SHARED = (Delta, After, Empty, Negate)
+
+
+class Sharing:
+    """Counts equal subtrees over all trees of one statement."""
+
+    def __init__(self) -> None:
+        self._repeated: Counter[Op] = Counter()
+        self._changing: dict[Op, bool] = {}
+
+    def count(self, op: Op) -> None:
+        """Count a tree; what stands inside a repeated one is not repeated by that."""
+        self._repeated[op] += not isinstance(op, _NEVER_SHARED) and self._reads_changes(op)
+        if self._repeated[op] <= 1:
+            for child in children(op):
+                self.count(child)
+
+    def is_shared(self, op: Op) -> bool:
+        """Tell whether a subtree occurs more than once."""
+        return self._repeated[op] > 1
+
+    def _reads_changes(self, op: Op) -> bool:
+        if op not in self._changing:
+            below = map(self._reads_changes, children(op))
+            self._changing[op] = isinstance(op, Delta) or any(below)
+        return self._changing[op]
