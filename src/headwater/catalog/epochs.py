@@ -22,6 +22,7 @@ _UNUSED = sql.SQL("""
       FROM pgtrickle.pgt_epochs e
      WHERE e.epoch < (SELECT max(epoch) FROM pgtrickle.pgt_epochs)
        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables st WHERE st.epoch = e.epoch)
+       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_traces t WHERE t.epoch = e.epoch)
        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_refresh_history h
                         WHERE h.epoch = e.epoch AND h.status = 'RUNNING')""")
 

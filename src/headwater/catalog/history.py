@@ -58,18 +58,7 @@ _RECORD = (
     .format(identifiers(_OUTCOME), placeholders(_OUTCOME))
     .as_bytes()
 )
-_START = b"""
-WITH ended AS (
-    UPDATE pgtrickle.pgt_refresh_history h
-       SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
-           error_message = 'the refreshing process ended before the refresh did'
-     WHERE h.pgt_id = %(pgt_id)s AND h.status = 'RUNNING'
-       AND (h.backend_pid = pg_backend_pid()
-            OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = h.backend_pid)))
-INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)
-VALUES (%(pgt_id)s, %(action)s, 'RUNNING', %(engine)s, %(epoch)s, pg_backend_pid())
-RETURNING refresh_id, set_config('synchronous_commit', 'off', true)
-"""
+_START = b"SELECT pgtrickle.start_refresh(%(pgt_id)s, %(action)s, %(engine)s, %(epoch)s)"
 
 
 def start_refresh(

@@ -141,6 +141,19 @@ class Tracking:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row of pgt_traces: a copy of one source in the lake."""
+
+    trace_id: int
+    pgt_id: int | None
+    source_relid: int
+    url: str
+    columns: Json  # by position: SQL over a row of the source, and its type
+    version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """A row of pgt_epochs; `snapshot` and `xid` as PostgreSQL writes them."""
 

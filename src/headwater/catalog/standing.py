@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from psycopg import sql
+from psycopg.rows import class_row
 
 from headwater.catalog.model import Dependency, Epoch, StreamTable, Tracking
 from headwater.catalog.rows import Connection, columns_of, cursor_of
@@ -23,13 +24,20 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `move_if_unchanged` found; the epoch is set if it moved the tables."""
+    """What `move_if_unchanged` found.
+
+    `pgt_ids` begins with the table's own id. The epoch is set if it moved the tables; the history
+    row `running`, the names of all tables and of the buffers to lock, if a refresh must follow.
+    """
 
     verdict: str
     name: str | None
-    pgt_ids: tuple[int, ...] | None
+    pgt_ids: list[int] | None
     epoch: int | None
     data_timestamp: datetime | None
+    running: int | None
+    names: list[str] | None
+    buffers: list[str] | None
 
 
 _TABLES = (
@@ -101,11 +109,12 @@ def _ordered(found: dict[int, StreamTable], edges: list[Dependency]) -> list[Str
 
 def move_if_unchanged(conn: Connection, name: str) -> Verdict:
     """Finish a refresh with nothing to do in one call, or say what there is to do."""
-    with conn.cursor(binary=True) as cursor:
+    with conn.cursor(binary=True, row_factory=class_row(Verdict)) as cursor:
         query = (
-            "SELECT verdict, name, pgt_ids, epoch, data_timestamp"
+            "SELECT verdict, name, pgt_ids, epoch, data_timestamp, running, names,"
+            " buffers"
             " FROM pgtrickle.move_if_unchanged(%s)"
         )
-        row = cursor.execute(query, [name]).fetchone()
-    assert row is not None
-    return Verdict(row[0], row[1], tuple(row[2]) if row[2] else None, row[3], row[4])
+        found = cursor.execute(query, [name]).fetchone()
+    assert found is not None
+    return found

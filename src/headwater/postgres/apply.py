@@ -8,13 +8,14 @@ whose key stays is updated; where it is a true bag, exactly as many copies go as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headwater.algebra.ops import Consolidate, Empty, Op, Scan
-from headwater.algebra.schema import Column, Schema
+from headwater.algebra.schema import Column
 from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
+from headwater.postgres.pairing import going_key, pair_groups, shown_of
 from headwater.postgres.quote import (
     WEIGHT,
     at_places,
@@ -28,27 +29,17 @@ from headwater.postgres.quote import (
     same,
 )
 from headwater.postgres.render import Rendered, Renderer, consolidated
-from headwater.postgres.state import render_state_change, state_writes
+from headwater.postgres.state import (
+    delta_groups,
+    render_state_change,
+    signed_groups,
+    state_writes,
+)
+from headwater.postgres.target import Target
 
 # The writes are carried out in this order, so that a value which moves from one row to another does
 # not collide in a unique index of the user's own.
 COUNTS = ("deleted", "updated", "inserted", "expected", "damaged", "delta_rows")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The stored stream table: its name, columns, and the key or hash that its index is on."""
-
-    name: str
-    columns: Schema
-    key: tuple[str, ...] | None
-    hashed: tuple[str, ...] = ()
-    state: str | None = None
-
-    @property
-    def key_columns(self) -> Schema:
-        """The columns of the key."""
-        return tuple(c for c in self.columns if c.name in (self.key or ()))
 
 
 class DeltaReader:
@@ -100,23 +91,47 @@ def render_differential(
 
     The statement returns one row of counts, in the order of `COUNTS`.
     """
-    renderer, writes, damaged = reader.renderer, {}, "0"
-    if plan.root is not None and target.state is not None:
+    renderer = reader.renderer
+    if plan.root is not None:
         change = differentiate(plan.root.input, changed)
         if isinstance(change, Empty):
             return None
-        state = render_state_change(renderer, plan.root, change, target.state)
-        reader.put(STATE_OID, state.change)
-        writes = state_writes(plan.root, target.state, state.new_groups)
-        count = identifier(plan.root.count.name)
-        damaged = f"(SELECT count(*) FROM {state.new_groups} WHERE {count} < 0)"
-        change = differentiate(over_state(plan.view, plan.root, target.state))
-    else:
-        change = differentiate(plan.view, changed)
-        if isinstance(change, Empty):
-            return None
+        deltas = renderer.add("delta_groups", delta_groups(renderer, plan.root, change))
+        return _follow_groups(plan, target, reader, deltas)
+    change = differentiate(plan.view, changed)
+    if isinstance(change, Empty):
+        return None
     table = renderer.add("change", renderer.render(Consolidate(change)).sql)
-    writes |= apply_change(renderer, target, table)
+    return _assembled(renderer, apply_change(renderer, target, table), "0", reader.counted())
+
+
+def render_groups(plan: Maintenance, target: Target, landed: str) -> str:
+    """Return the statement that moves the stream table by a change of its root aggregate that is
+    summed per group already, in the relation `landed`."""
+    reader = DeltaReader({})
+    numbered = f"SELECT row_number() OVER () AS __id, * FROM {landed}"
+    deltas = reader.renderer.add("delta_groups", numbered)
+    return _follow_groups(plan, target, reader, deltas)
+
+
+def _follow_groups(plan: Maintenance, target: Target, reader: DeltaReader, deltas: str) -> str:
+    """From the change per group to state and stream table."""
+    assert plan.root is not None
+    assert target.state is not None
+    renderer = reader.renderer
+    groups = render_state_change(renderer, plan.root, deltas, target.state)
+    writes = state_writes(plan.root, target.state, groups)
+    count = identifier(plan.root.count.name)
+    damaged = f"(SELECT count(*) FROM {groups} WHERE {count} < 0)"
+    shown = shown_of(plan.view, plan.root) if target.key is not None else None
+    if shown is not None:
+        paired = renderer.add("paired", pair_groups(target, plan.root, shown, groups))
+        writes |= _apply_pairs(target, paired)
+    else:
+        reader.put(STATE_OID, renderer.add("state_change", signed_groups(plan.root, groups)))
+        change = differentiate(over_state(plan.view, plan.root, target.state))
+        table = renderer.add("change", renderer.render(Consolidate(change)).sql)
+        writes |= apply_change(renderer, target, table)
     return _assembled(renderer, writes, damaged, reader.counted())
 
 
@@ -203,11 +218,10 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
     """Pair what goes with what comes by key: both together are an update."""
     columns = [identifier(c.name) for c in target.columns]
     keys = target.key_columns
-    going = [f"__key {number}" for number in range(len(keys))]
     pairs = [(f"g.{identifier(k.name)}", f"c.{identifier(k.name)}", k) for k in keys]
     on = " AND ".join(same(a, b, k) for a, b, k in pairs) or "TRUE"
     outputs = [
-        *(f"g.{identifier(k.name)} AS {identifier(g)}" for k, g in zip(keys, going, strict=True)),
+        *(f"g.{identifier(k.name)} AS {going_key(n)}" for n, k in enumerate(keys)),
         *(f"c.{c}" for c in columns),
         f"g.{WEIGHT} IS NOT NULL AS __goes",
         f"c.{WEIGHT} IS NOT NULL AS __comes",
@@ -217,10 +231,13 @@ def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
         f"SELECT {listed(outputs)}\nFROM (SELECT * FROM {change} WHERE {WEIGHT} < 0) AS g"
         f"\nFULL JOIN (SELECT * FROM {change} WHERE {WEIGHT} > 0) AS c ON {on}",
     )
-    stored = [
-        (f"l.{identifier(g)}", f"t.{identifier(k.name)}", k)
-        for k, g in zip(keys, going, strict=True)
-    ]
+    return _apply_pairs(target, paired)
+
+
+def _apply_pairs(target: Target, paired: str) -> dict[str, str]:
+    """Look up the stored rows of what goes, by the index on the key."""
+    keys = enumerate(target.key_columns)
+    stored = [(f"l.{going_key(n)}", f"t.{identifier(k.name)}", k) for n, k in keys]
     staying, leaving = (
         looked_up(
             "t.ctid AS __row, l.*",

@@ -79,7 +79,7 @@ def _check_sources(analysis: Analysis, view: Op) -> None:
 _OWN_NAMES = frozenset(
     {"__weight", "__w", "__xid", "__id", "__row", "__stale", "__goes", "__comes", "__new"}
 )
-_OWN_PREFIXES = ("__old ", "__gone ", "__key ")
+_OWN_PREFIXES = ("__old ", "__gone ", "__key ", "__was ")
 
 
 def _check_names(owner: str, columns: Iterable[str], fix: str) -> None:

@@ -32,15 +32,16 @@ class Maintenance:
 
 def plan_maintenance(view: Op) -> Maintenance:
     """Return how to maintain a view."""
-    return Maintenance(view, _root_aggregate(view), choose_key(view))
+    return Maintenance(view, root_aggregate(view), choose_key(view))
 
 
-def _root_aggregate(op: Op) -> Aggregate | None:
+def root_aggregate(op: Op) -> Aggregate | None:
+    """Return the aggregate below the projections and filters on top, if there is one."""
     match op:
         case Aggregate():
             return op
         case Project() | Filter() | Repeat():
-            return _root_aggregate(op.input)
+            return root_aggregate(op.input)
     return None
 
 

@@ -24,7 +24,6 @@ from headwater.postgres.apply import (
     COUNTS,
     DIFFERENCE,
     DeltaReader,
-    Target,
     netted,
     render_difference,
     render_differential,
@@ -38,6 +37,11 @@ from headwater.postgres.storage import (
     fill_state,
     load_plan,
 )
+from headwater.postgres.target import Target
+
+# A change is small, and what it meets is mostly in memory: a page costs a tenth, wherever it is. A
+# whole query is the planner's affair.
+COSTS = {"seq_page_cost": "0.1", "random_page_cost": "0.1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +85,14 @@ def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings)
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
-    # A change is looked up row by row, mostly in memory; a whole query is the planner's affair.
-    costs = {"random_page_cost": "1.1"} if choice.action == "DIFFERENTIAL" else {}
-    is_other = pin(conn, standing, settings, **costs)
+    is_other = pin(conn, standing, settings, **(COSTS if choice.action == "DIFFERENTIAL" else {}))
     if choice.action == "DIFFERENTIAL":
         counts = _differential(conn, standing, choice.changed, watch)
     else:
         counts = _recompute(conn, standing.table, watch)
     if is_other:
         unpin(conn)
-    _check(standing.table, counts)
+    check_counts(standing.table, counts)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
 
@@ -138,10 +140,10 @@ def _differential(
     with watch.step("apply"):
         try:
             with conn.transaction():
-                return _counted(conn, statement)
+                return counted(conn, statement)
         except _FAULTS_OF_ROWS:
             # Perhaps of a row that no epoch shows: it came and went since the last one.
-            return _counted(conn, _net_statement(standing, changed))
+            return counted(conn, _net_statement(standing, changed))
 
 
 _FAULTS_OF_ROWS = (
@@ -177,37 +179,43 @@ def _rendered(
 def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict[str, int]:
     """Compute everything anew and write the difference: readers see the old or the new rows."""
     plan, target = load_plan(st)
-    conn.execute("SET LOCAL random_page_cost TO DEFAULT")  # a table before may have set it
+    for cost in COSTS:
+        conn.execute(f"SET LOCAL {cost} TO DEFAULT")  # a table before may have set it
     if plan is not None and target.state is not None:
         with watch.step("state"):
             fill_state(conn, plan, target.state)
     query = current_query(plan, target, str(st.canonical_query))
     with watch.step("apply"):
-        if st.is_populated:
-            return _replaced(conn, target, query)
-        names = listed(identifier(c.name) for c in target.columns)
-        filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")
-        conn.execute(f"ANALYZE {target.name}")
-        return {**dict.fromkeys(COUNTS, 0), "inserted": max(filled.rowcount, 0)}
+        return store(conn, st, target, query)
+
+
+def store(conn: Connection[Any], st: StreamTable, target: Target, query: str) -> dict[str, int]:
+    """Make the stored rows those of a query."""
+    if st.is_populated:
+        return _replaced(conn, target, query)
+    names = listed(identifier(c.name) for c in target.columns)
+    filled = conn.execute(f"INSERT INTO {target.name} ({names}) {query}")
+    conn.execute(f"ANALYZE {target.name}")
+    return {**dict.fromkeys(COUNTS, 0), "inserted": max(filled.rowcount, 0)}
 
 
 def _replaced(conn: Connection[Any], target: Target, query: str) -> dict[str, int]:
     """Replace the stored rows by those of the query, writing only what differs."""
     create, apply = render_difference(target, query)
     conn.execute(create)
-    counts = _counted(conn, apply)
+    counts = counted(conn, apply)
     conn.execute(f"DROP TABLE {DIFFERENCE}")
     return counts
 
 
-def _counted(conn: Connection[Any], statement: str) -> dict[str, int]:
+def counted(conn: Connection[Any], statement: str) -> dict[str, int]:
     """Run a statement that returns its counts; never prepared, since sizes differ each time."""
     row = conn.execute(statement, prepare=False).fetchone()
     assert row is not None
     return dict(zip(COUNTS, row, strict=True))
 
 
-def _check(st: StreamTable, counts: dict[str, int]) -> None:
+def check_counts(st: StreamTable, counts: dict[str, int]) -> None:
     """The rows to take away must be there; if not, someone else wrote."""
     found = counts["updated"] + counts["deleted"]
     if counts["expected"] == found and not counts["damaged"]:

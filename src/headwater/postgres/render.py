@@ -6,7 +6,6 @@ weight 1 everywhere and no such column, so that states stay as cheap as the user
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +35,7 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import Column, Schema
-from headwater.algebra.walk import children
+from headwater.delta.sharing import Sharing
 from headwater.errors import bug
 from headwater.postgres.quote import (
     WEIGHT,
@@ -68,10 +67,6 @@ def no_delta(scan: Scan) -> str:
     raise bug(f"a state asks for the changes of {scan.source.name}", "only delta trees may")
 
 
-# A bare Δ is a common table already, a state is what the server knows best how to read.
-_NEVER_SHARED = (Delta, After, Empty, Negate)
-
-
 class Renderer:
     """Renders trees into one statement; what is used twice becomes a common table.
 
@@ -82,27 +77,13 @@ class Renderer:
     def __init__(self, read_delta: ReadDelta = no_delta) -> None:
         self._read_delta = read_delta
         self._shared: dict[Op, Rendered] = {}
-        self._repeated: Counter[Op] = Counter()
-        self._changing: dict[Op, bool] = {}
+        self._sharing = Sharing()
         self.common: dict[str, str] = {}
 
     def render(self, op: Op) -> Rendered:
         """Return the SELECT for a tree."""
-        self._count(op)
+        self._sharing.count(op)
         return self._render(op)
-
-    def _count(self, op: Op) -> None:
-        """Count equal subtrees; what stands inside a repeated one is not repeated by that."""
-        self._repeated[op] += not isinstance(op, _NEVER_SHARED) and self._reads_changes(op)
-        if self._repeated[op] <= 1:
-            for child in children(op):
-                self._count(child)
-
-    def _reads_changes(self, op: Op) -> bool:
-        if op not in self._changing:
-            below = map(self._reads_changes, children(op))
-            self._changing[op] = isinstance(op, Delta) or any(below)
-        return self._changing[op]
 
     def add(self, name: str, select: str) -> str:
         """Add a common table under a unique name and return the name, quoted."""
@@ -120,7 +101,7 @@ class Renderer:
         return f"WITH {text}\n" if text else ""
 
     def _render(self, op: Op) -> Rendered:
-        if self._repeated[op] > 1 and not isinstance(op, After):
+        if self._sharing.is_shared(op):
             return self._share(op)
         return self._renderer(op)(op)
 

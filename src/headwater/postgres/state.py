@@ -9,8 +9,6 @@ new_groups     the new state: old + delta, or fresh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headwater.algebra.ops import After, Aggregate, Call, Kind, Op, Scan, Source, schema
 from headwater.algebra.schema import Column, Schema, names
 from headwater.delta.pushdown import push_keys
@@ -28,24 +26,17 @@ from headwater.postgres.quote import (
 from headwater.postgres.render import Renderer, aggregated
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """Names of the common tables that hold the change of the state."""
+def render_state_change(renderer: Renderer, root: Aggregate, deltas: str, state: str) -> str:
+    """Add the common tables that compute the new state from the change per group.
 
-    new_groups: str
-    change: str  # signed: old groups −1, new groups +1
-
-
-def render_state_change(renderer: Renderer, root: Aggregate, change: Op, state: str) -> StateChange:
-    """Add the common tables that compute the new state; `change` is Δ of the root's input."""
-    deltas = renderer.add("delta_groups", _delta_groups(renderer, root, change))
+    Returns the name of the last one, which has the old values beside the new.
+    """
     olds = renderer.add("old_groups", _old_groups(root, deltas, state))
     touched = renderer.add("touched_groups", _touched_groups(root, deltas, olds))
     fresh = None
     if not is_additive(root):
         fresh = renderer.add("fresh_groups", _fresh_groups(renderer, root, touched))
-    new_groups = renderer.add("new_groups", _new_groups(root, touched, fresh))
-    return StateChange(new_groups, renderer.add("state_change", _state_change(root, new_groups)))
+    return renderer.add("new_groups", _new_groups(root, touched, fresh))
 
 
 def keys_of(root: Aggregate) -> Schema:
@@ -54,12 +45,23 @@ def keys_of(root: Aggregate) -> Schema:
     return tuple(of[key] for key in root.keys)
 
 
-def _values(root: Aggregate) -> tuple[str, ...]:
+def values_of(root: Aggregate) -> tuple[str, ...]:
+    """Return the names of the state's values: the count of rows and the calls."""
     return (root.count.name, *(c.column.name for c in root.calls))
 
 
+def old_name(name: str) -> str:
+    """Return the name of the column that holds the old one of a value."""
+    return f"__old {name}"
+
+
 def _old(name: str) -> str:
-    return identifier(f"__old {name}")
+    return identifier(old_name(name))
+
+
+def is_there(root: Aggregate, alias: str) -> str:
+    """Return the test that a group exists; the one group of no keys always does."""
+    return f"{alias}.{identifier(root.count.name)} > 0" if root.keys else "TRUE"
 
 
 def _gone(call: Call) -> str:
@@ -70,7 +72,8 @@ def _extrema(root: Aggregate) -> tuple[Call, ...]:
     return tuple(c for c in root.calls if c.kind in (Kind.MIN, Kind.MAX))
 
 
-def _delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
+def delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
+    """Return the change per group; `change` is Δ of the root's input."""
     made = renderer.render(change)
     of = {c.name: c for c in schema(root.input)}
     keys = [identifier(key) for key in root.keys]
@@ -90,7 +93,7 @@ def _delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
 
 def _old_groups(root: Aggregate, deltas: str, state: str) -> str:
     """Look the touched groups up in the stored state."""
-    columns = [identifier(n) for n in (*root.keys, *_values(root))]
+    columns = [identifier(n) for n in (*root.keys, *values_of(root))]
     outputs = listed(["l.__id", "t.ctid AS __row", *(f"t.{c}" for c in columns)])
     return looked_up(outputs, deltas, state, _sides(root, "l", "t"))
 
@@ -104,7 +107,7 @@ def _sides(root: Aggregate, left: str, right: str) -> list[tuple[str, str, Colum
 def _touched_groups(root: Aggregate, deltas: str, olds: str) -> str:
     keys = [identifier(k) for k in root.keys]
     outputs = ["d.__id", "o.__row", *(f"coalesce(o.{k}, d.{k}) AS {k}" for k in keys)]
-    outputs += [f"o.{identifier(n)} AS {_old(n)}" for n in _values(root)]
+    outputs += [f"o.{identifier(n)} AS {_old(n)}" for n in values_of(root)]
     outputs += [f"d.{identifier(root.count.name)}"]
     outputs += [f"d.{identifier(c.column.name)}" for c in root.calls if c.kind is not Kind.OPAQUE]
     outputs.append(f"{_stale(root)} AS __stale")
@@ -135,7 +138,7 @@ def _fresh_groups(renderer: Renderer, root: Aggregate, touched: str) -> str:
 
 def _new_groups(root: Aggregate, touched: str, fresh: str | None) -> str:
     keys = [f"t.{identifier(k)}" for k in root.keys]
-    olds = [f"t.{_old(n)}" for n in _values(root)]
+    olds = [f"t.{_old(n)}" for n in values_of(root)]
     outputs = ["t.__id", "t.__row", *keys, *olds]
     outputs.append(_chosen(root.count.name, _added(root.count.name), fresh, "coalesce({}, 0)"))
     outputs += [_chosen(c.column.name, _followed(c), fresh, "{}") for c in root.calls]
@@ -168,23 +171,24 @@ def _followed(call: Call) -> str:
     return f"{function}(t.{_old(name)}, t.{identifier(name)})"
 
 
-def _state_change(root: Aggregate, new_groups: str) -> str:
+def signed_groups(root: Aggregate, new_groups: str) -> str:
+    """Return the change of the state as a Z-set: old groups −1, new groups +1."""
     keys = [identifier(k) for k in root.keys]
-    olds = [f"{_old(n)} AS {identifier(n)}" for n in _values(root)]
-    news = [identifier(n) for n in _values(root)]
-    there = f"{identifier(root.count.name)} > 0" if keys else "TRUE"
+    olds = [f"{_old(n)} AS {identifier(n)}" for n in values_of(root)]
+    news = [identifier(n) for n in values_of(root)]
     return (
         f"SELECT {listed([*keys, *olds, f'-1 AS {WEIGHT}'])} FROM {new_groups}"
         f" WHERE __row IS NOT NULL\nUNION ALL\n"
-        f"SELECT {listed([*keys, *news, f'1 AS {WEIGHT}'])} FROM {new_groups} WHERE {there}"
+        f"SELECT {listed([*keys, *news, f'1 AS {WEIGHT}'])} FROM {new_groups} AS n"
+        f" WHERE {is_there(root, 'n')}"
     )
 
 
 def state_writes(root: Aggregate, state: str, new_groups: str) -> dict[str, str]:
     """Return the data-modifying common tables that store the new state."""
-    names_ = [identifier(n) for n in _values(root)]
+    names_ = [identifier(n) for n in values_of(root)]
     count = identifier(root.count.name)
-    there = f"n.{count} > 0" if root.keys else "TRUE"
+    there = is_there(root, "n")
     differs = _differs(root)
     sets = listed(f"{n} = n.{n}" for n in names_)
     columns = listed([*(identifier(k) for k in root.keys), *names_])

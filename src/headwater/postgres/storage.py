@@ -12,10 +12,11 @@ from headwater.algebra.codec import decode_columns, decode_op, encode
 from headwater.algebra.schema import Column, Schema
 from headwater.catalog.model import StreamTable
 from headwater.catalog.names import qualified_name
-from headwater.postgres.apply import Target, hash_of
+from headwater.postgres.apply import hash_of
 from headwater.postgres.maintenance import Maintenance, over_state, plan_maintenance
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.render import Renderer
+from headwater.postgres.target import Target
 
 _INDEX_LIMIT = 32  # columns of an index in PostgreSQL
 GUARD = "pgt_guard"

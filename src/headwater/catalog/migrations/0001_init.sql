@@ -110,6 +110,20 @@ CREATE TABLE pgtrickle.pgt_change_tracking (
     last_consumed_epoch bigint
 );
 
+-- A copy of a source in the lake, for one stream table: everything that came and went up to `epoch`,
+-- in the Delta version named here; what a crash left beyond that version does not count. Without a
+-- stream table its files are about to be deleted.
+CREATE TABLE pgtrickle.pgt_traces (
+    trace_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_id bigint REFERENCES pgtrickle.pgt_stream_tables ON DELETE SET NULL,
+    source_relid oid NOT NULL,
+    url text NOT NULL UNIQUE,
+    columns jsonb NOT NULL,  -- by position: SQL over a row of the source, and its type
+    version bigint NOT NULL,
+    epoch bigint NOT NULL,
+    UNIQUE (pgt_id, source_relid)
+);
+
 CREATE TABLE pgtrickle.pgt_refresh_groups (
     group_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     group_name text NOT NULL UNIQUE,
@@ -320,56 +334,99 @@ $$;
 -- What maintenance relies on in a source: its name, its kind, that no parent is written in its
 -- place, the columns used, what is unique, a view's definition. The xmin of a column tells that its
 -- values were rewritten: ALTER COLUMN TYPE … USING fires no trigger.
+-- PL/pgSQL, because it keeps the plans of its statements: this runs before every refresh.
 CREATE FUNCTION pgtrickle.source_fingerprint(relid oid, columns text[]) RETURNS jsonb
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT jsonb_build_object(
-        'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
-                           a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8, a.attnotnull,
-                           a.xmin::text))
-                      FROM pg_attribute a
-                     WHERE a.attrelid = relid AND a.attname = ANY (columns) AND NOT a.attisdropped),
-        'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid)
-                     FROM pg_index i
-                    WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid),
-        'rule', (SELECT max(r.xmin::text)
-                   FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
-                  WHERE r.ev_class = relid AND v.relkind = 'v'),
-        'relation', jsonb_build_array(
-            relnamespace::regnamespace::text, relname, relkind, relpersistence,
-            EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relid)))
-      FROM pg_class
-     WHERE pg_class.oid = relid;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_build_object(
+            'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
+                               a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8,
+                               a.attnotnull, a.xmin::text))
+                          FROM pg_attribute a
+                         WHERE a.attrelid = relid AND a.attname = ANY (columns)
+                           AND NOT a.attisdropped),
+            'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid)
+                         FROM pg_index i
+                        WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid),
+            'rule', CASE WHEN c.relkind = 'v' THEN (SELECT max(r.xmin::text)
+                                                      FROM pg_rewrite r WHERE r.ev_class = relid)
+                    END,
+            'relation', jsonb_build_array(
+                c.relnamespace::regnamespace::text, c.relname, c.relkind, c.relpersistence,
+                EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relid)))
+          FROM pg_class c
+         WHERE c.oid = relid);
+END
+$$;
 
 CREATE FUNCTION pgtrickle.table_with_children(relid oid) RETURNS oid[]
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    WITH RECURSIVE tree AS (
-        SELECT relid AS member
-        UNION
-        SELECT i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.member
-    )
-    SELECT array_agg(member ORDER BY member) FROM tree;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM pg_inherits i WHERE i.inhparent = relid;
+    IF NOT FOUND THEN
+        RETURN ARRAY[relid];
+    END IF;
+    RETURN (
+        WITH RECURSIVE tree AS (
+            SELECT relid AS member
+            UNION
+            SELECT i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.member
+        )
+        SELECT array_agg(member ORDER BY member) FROM tree);
+END
+$$;
 
--- The whole of a refresh with nothing to do, in one call. Verdicts:
+-- Records that a refresh runs now and returns its id; others see it once the caller commits.
+-- Refreshes that still stand there as running although their session ended are failed. That commit
+-- is asynchronous: a crash that loses the row also ends the refresh.
+CREATE FUNCTION pgtrickle.start_refresh(own_id bigint, expected text, by_engine text, at_epoch bigint)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    own_refresh bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE pgtrickle.pgt_refresh_history h
+       SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',
+           error_message = 'the refreshing process ended before the refresh did'
+     WHERE h.pgt_id = own_id AND h.status = 'RUNNING'
+       AND (h.backend_pid = pg_backend_pid()
+            OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = h.backend_pid));
+    INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, engine, epoch, backend_pid)
+    VALUES (own_id, expected, 'RUNNING', by_engine, at_epoch, pg_backend_pid())
+    RETURNING refresh_id INTO own_refresh;
+    RETURN own_refresh;
+END
+$$;
+
+-- The whole of a refresh with nothing to do, in one call. `pgt_ids` begins with the table's own id;
+-- `names` are those of all the tables, `buffers` of what tables on Spark read: their epochs must be
+-- numbered in the order of their snapshots, so whoever takes one holds a lock on the buffer. Verdicts:
 --   unfit    something needs a closer look: never filled, altered sources, missing triggers, FULL
---   pending  some source has changes, or another refresh runs
+--   pending  some source has changes, or another refresh runs; `running` is the history row of the
+--            refresh that must follow
 --   moved    nothing had changed; the table and all it reads now stand at the new epoch
--- The last statement checks and moves under one snapshot, which becomes the epoch. It is committed
+-- The snapshot that becomes the epoch is taken before the buffers are looked at: what the look would
+-- find of later commits is no harm, it only makes the verdict 'pending'. The move is committed
 -- asynchronously: losing it in a crash loses no more than the news that nothing had changed.
 CREATE FUNCTION pgtrickle.move_if_unchanged(own_id bigint)
 RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
-               data_timestamp timestamptz)
+               data_timestamp timestamptz, running bigint, names text[], buffers text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
     tests text;
-    stands bigint[];
+    is_pending boolean;
+    own_snapshot pg_snapshot;
+    own_engine text;
 BEGIN
-    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id] INTO name, pgt_ids
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id], st.effective_engine
+      INTO name, pgt_ids, own_engine
       FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = own_id;
     PERFORM FROM pgtrickle.pgt_dependencies d
       WHERE d.pgt_id = own_id AND d.source_type = 'STREAM_TABLE';
@@ -381,7 +438,7 @@ BEGIN
               FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
               JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
         )
-        SELECT array_agg(u.pgt_id) INTO pgt_ids FROM upstream u;
+        SELECT array_agg(u.pgt_id ORDER BY u.pgt_id <> own_id) INTO pgt_ids FROM upstream u;
     END IF;
     verdict := 'unfit';
     PERFORM FROM pgtrickle.pgt_stream_tables st
@@ -417,52 +474,60 @@ BEGIN
     END IF;
     -- Before the snapshot of the move, as a refresh does: one that runs now would find its row
     -- moved under it and fail.
+    SELECT array_agg(format('%I.%I', st.pgt_schema, st.pgt_name)) INTO names
+      FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = ANY (pgt_ids);
+    SELECT array_agg(DISTINCT t.buffer_name) INTO buffers
+      FROM pgtrickle.pgt_change_tracking t
+      JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
+     WHERE st.pgt_id = ANY (pgt_ids) AND st.effective_engine = 'spark';
     BEGIN
-        EXECUTE (SELECT format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE NOWAIT',
-                               string_agg(format('%I.%I', st.pgt_schema, st.pgt_name), ', '
-                                          ORDER BY st.pgt_schema, st.pgt_name))
-                   FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = ANY (pgt_ids));
+        EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE NOWAIT',
+                       array_to_string(names, ', '));
+        IF buffers IS NOT NULL THEN
+            EXECUTE format('LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE NOWAIT',
+                           array_to_string(buffers, ', '));
+        END IF;
     EXCEPTION WHEN lock_not_available THEN
         verdict := 'pending';
+        running := pgtrickle.start_refresh(own_id, 'DIFFERENTIAL', own_engine, NULL);
         RETURN NEXT;
         RETURN;
     END;
-    SELECT coalesce(string_agg(format(
+    own_snapshot := pg_current_snapshot();
+    SELECT 'SELECT ' || string_agg(format(
                'EXISTS (SELECT FROM %s WHERE NOT (pg_visible_in_snapshot(__xid, %L) OR __xid = %L))',
-               t.buffer_name, e.snapshot, e.xid), ' OR '), 'false'),
-           array_agg(DISTINCT st.epoch)
-      INTO tests, stands
+               t.buffer_name, e.snapshot, e.xid), ' OR ')
+      INTO tests
       FROM pgtrickle.pgt_stream_tables st
       JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch
       LEFT JOIN pgtrickle.pgt_change_tracking t ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
      WHERE st.pgt_id = ANY (pgt_ids) AND t.buffer_name IS NOT NULL;
-    EXECUTE format($move$
-        WITH idle AS (
-            SELECT set_config('synchronous_commit', 'off', true) WHERE NOT (%s)
-        ), epoch AS (
-            INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
-            SELECT pg_current_snapshot(), pg_current_xact_id(), clock_timestamp() FROM idle
-            RETURNING *
-        ), moved AS (
-            UPDATE pgtrickle.pgt_stream_tables st
-               SET epoch = e.epoch, data_timestamp = e.data_timestamp,
-                   last_refresh_at = e.data_timestamp, updated_at = now(),
-                   frontier = jsonb_build_object('epoch', e.epoch, 'snapshot', e.snapshot::text,
-                       'xid', e.xid::text, 'data_timestamp', e.data_timestamp)
-              FROM epoch e
-             WHERE st.pgt_id = ANY ($1) AND st.epoch = ANY ($2)
-            RETURNING st.pgt_id
-        ), history AS (
-            INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, data_timestamp, start_time, end_time,
-                   action, status, delta_rows, epoch, engine, backend_pid)
-            SELECT m.pgt_id, e.data_timestamp, transaction_timestamp(), clock_timestamp(),
-                   'NO_DATA', 'COMPLETED', 0, e.epoch, 'postgres', pg_backend_pid()
-              FROM moved m CROSS JOIN epoch e
-        )
-        SELECT e.epoch, e.data_timestamp FROM epoch e
-         WHERE (SELECT count(*) FROM moved) = cardinality($1)$move$, tests)
-       INTO epoch, data_timestamp USING pgt_ids, stands;
-    verdict := CASE WHEN epoch IS NULL THEN 'pending' ELSE 'moved' END;
+    IF tests IS NOT NULL THEN
+        EXECUTE tests INTO is_pending;
+    END IF;
+    IF is_pending THEN
+        verdict := 'pending';
+        running := pgtrickle.start_refresh(own_id, 'DIFFERENTIAL', own_engine, NULL);
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
+    VALUES (own_snapshot, pg_current_xact_id(), clock_timestamp())
+    RETURNING pgt_epochs.epoch, pgt_epochs.data_timestamp INTO epoch, data_timestamp;
+    UPDATE pgtrickle.pgt_stream_tables st
+       SET epoch = move_if_unchanged.epoch, data_timestamp = move_if_unchanged.data_timestamp,
+           last_refresh_at = move_if_unchanged.data_timestamp, updated_at = now(),
+           frontier = jsonb_build_object('epoch', move_if_unchanged.epoch,
+               'snapshot', own_snapshot::text, 'xid', pg_current_xact_id()::text,
+               'data_timestamp', move_if_unchanged.data_timestamp)
+     WHERE st.pgt_id = ANY (pgt_ids);
+    INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, data_timestamp, start_time, end_time, action,
+           status, delta_rows, epoch, engine, backend_pid)
+    SELECT member, move_if_unchanged.data_timestamp, transaction_timestamp(), clock_timestamp(),
+           'NO_DATA', 'COMPLETED', 0, move_if_unchanged.epoch, own_engine, pg_backend_pid()
+      FROM unnest(pgt_ids) AS member;
+    verdict := 'moved';
     RETURN NEXT;
 END
 $$;
@@ -470,10 +535,11 @@ $$;
 -- The same by name, which means what it means to the caller.
 CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
 RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
-               data_timestamp timestamptz)
+               data_timestamp timestamptz, running bigint, names text[], buffers text[])
 LANGUAGE sql
 BEGIN ATOMIC
-    SELECT m.verdict, m.name, m.pgt_ids, m.epoch, m.data_timestamp
+    SELECT m.verdict, m.name, m.pgt_ids, m.epoch, m.data_timestamp, m.running,
+           m.names, m.buffers
       FROM pgtrickle.move_if_unchanged(coalesce(
                (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st
                  WHERE st.pgt_relid = to_regclass(given_name)),
