@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "\`$(PYTHON)\` has no venv module: install it (on Debian: apt-get install python3-venv)." >&2; exit 1; }
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded,spark,bench,dev]'
 	@touch $@
 
 lint: $(STAMP)
@@ -31,10 +31,12 @@ fast: $(STAMP)
 	$(PYTEST) -q $(wildcard tests/unit tests/property)
 
 demo: $(STAMP)
+	scripts/java
 	$(BIN)/headwater demo
 
 test: lint types
 	scripts/postgres15
+	scripts/java
 	$(PYTEST) -q $(WORKERS) -m 'not soak and not bench' tests
 
 soak: $(STAMP)

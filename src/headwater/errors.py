@@ -12,7 +12,8 @@ HeadwaterError
 │   ├── CatalogMissing      HW-108
 │   ├── CatalogTooNew       HW-109
 │   ├── MissingRights       HW-110
-│   └── QueryFailed         HW-111   PostgreSQL refused the query or its data
+│   ├── QueryFailed         HW-111   PostgreSQL refused the query or its data
+│   └── InexactValue        HW-112   Spark cannot hold a value exactly
 ├── SourceChanged      HW-2xx   the sources no longer fit the definition: rebuild
 │   ├── SourceDropped       HW-201
 │   ├── SourceAltered       HW-202
@@ -21,7 +22,8 @@ HeadwaterError
 │   ├── ServerUnreachable   HW-301
 │   ├── LockTimeout         HW-302
 │   ├── ServerResources     HW-303
-│   └── MissingComponent    HW-304
+│   ├── MissingComponent    HW-304
+│   └── SparkFailed         HW-305
 └── InvalidPlan        HW-901   our bug: report it
 """
 
@@ -126,6 +128,12 @@ class QueryFailed(UserError):
     code = "HW-111"
 
 
+class InexactValue(UserError):
+    """A value has no exact form in Spark, such as NaN in a decimal or an infinite date."""
+
+    code = "HW-112"
+
+
 class SourceChanged(HeadwaterError):
     """The sources changed in a way that the definition does not survive as it is."""
 
@@ -180,6 +188,12 @@ class MissingComponent(Unavailable):
     """An optional component that this call needs is not installed."""
 
     code = "HW-304"
+
+
+class SparkFailed(Unavailable):
+    """Spark does not start, or its virtual machine died."""
+
+    code = "HW-305"
 
 
 class InvalidPlan(HeadwaterError):

@@ -79,8 +79,36 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSize:
+    """A copy of one source in the lake; files and bytes are None where it cannot be read."""
+
+    source: str
+    url: str
+    version: int
+    epoch: int
+    files: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkExplanation:
+    """What Spark does for a stream table, and what PostgreSQL does before and after it."""
+
+    boundary: str
+    at_ingest: tuple[str, ...]
+    at_publish: str
+    statement: str
+    traces: tuple[TraceSize, ...] = ()
+    jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a stream table, or a query that is none yet, is maintained."""
+    """How a stream table, or a query that is none yet, is maintained.
+
+    `sql` is what PostgreSQL runs in a refresh; on Spark that is the last step, and `spark` tells of
+    the others.
+    """
 
     name: str | None
     query: str
@@ -98,6 +126,7 @@ class Explanation:
     last_refresh: Refresh | None
     operators: tuple[str, ...]
     cost: dict[str, float]
+    spark: SparkExplanation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from headwater.api.arguments import (
     parse_schedule,
     parse_status,
 )
-from headwater.api.create import choose_lookup, compile_for, reason
+from headwater.api.create import choose_lookup, compile_for, reason, spark_plan
+from headwater.api.engine import EngineChoice, choose_engine
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.sources import captured, dependencies_of, reads, upstream
-from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import streams, tracking
+from headwater.api.sources import buffers_of, captured, dependencies_of, reads, upstream
+from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
+from headwater.catalog import streams, traces, tracking
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError
 from headwater.graph import find_cycle
-from headwater.postgres.apply import Target
 from headwater.postgres.capture import relation_name, sync_capture
 from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
@@ -37,6 +37,7 @@ from headwater.postgres.storage import (
     state_name,
     stored_plan,
 )
+from headwater.postgres.target import Target
 from headwater.results import UNCHANGED, Unchanged
 from headwater.sql.analyse import describe
 
@@ -60,13 +61,15 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
     values = _plain_values(conn, changes)
     mode = parse_mode(changes.refresh_mode) if changes.refresh_mode else st.refresh_mode
     effective = "FULL" if mode == "FULL" else "DIFFERENTIAL"
-    if changes.query is not None or effective != st.effective_mode:
+    engine = str(values.get("engine", st.engine))
+    if changes.query is not None or effective != st.effective_mode or engine != st.engine:
         query = changes.query if changes.query is not None else str(st.canonical_query)
         compiled = compile_for(conn, query, mode)
         _check_cycle(conn, st, compiled)
         _check_readers(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
-        _rebuild(conn, st, compiled, {**values, "refresh_mode": mode})
+        choice = choose_engine(conn, compiled, engine)
+        _rebuild(conn, st, (compiled, choice), {**values, "refresh_mode": mode})
     values["refresh_mode"] = mode  # and the status again: filling a table makes it active
     with conn.transaction():
         streams.update_stream_table(conn, st.pgt_id, **values)
@@ -131,7 +134,8 @@ def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
     except HeadwaterError as fault:
         _fail(conn, st, fault)
         raise
-    _rebuild(conn, st, compiled, {"reinit_reason": why})
+    choice = choose_engine(conn, compiled, st.engine)
+    _rebuild(conn, st, (compiled, choice), {"reinit_reason": why})
 
 
 def _fail(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
@@ -146,15 +150,22 @@ def _fail(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None
 
 
 def _rebuild(
-    conn: Connection[Any], st: StreamTable, compiled: Compiled, values: dict[str, object]
+    conn: Connection[Any],
+    st: StreamTable,
+    how: tuple[Compiled, EngineChoice],
+    values: dict[str, object],
 ) -> None:
     """Put a newly compiled plan in place and fill the table by it, in one transaction."""
+    compiled, _ = how
     before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     names = [name for _, name in captured(compiled)] + [st.qualified_name]
-    names += [table.qualified_name for table in upstream(conn, st)]
+    tables = upstream(conn, st)
+    names += [table.qualified_name for table in tables]
+    buffers = buffers_of(conn, tables)
     with one_snapshot(conn):
         lock_tables(conn, names)
-        target = _replace_plan(conn, st, compiled, values)
+        lock_buffers(conn, buffers)
+        target = _replace_plan(conn, st, how, values)
         after = [oid for oid, _ in captured(compiled)]
         for oid in sorted({*before, *after}):
             sync_capture(conn, oid)
@@ -164,9 +175,13 @@ def _rebuild(
 
 
 def _replace_plan(
-    conn: Connection[Any], st: StreamTable, compiled: Compiled, values: dict[str, object]
+    conn: Connection[Any],
+    st: StreamTable,
+    how: tuple[Compiled, EngineChoice],
+    values: dict[str, object],
 ) -> Target:
     """Replace plan, columns, state and index; the old rows go, since another key may hold now."""
+    compiled, choice = how
     plan = compiled.maintenance
     columns = compiled.columns
     drop_index(conn, st)
@@ -184,8 +199,9 @@ def _replace_plan(
         **{
             "canonical_query": compiled.analysis.canonical,
             "effective_mode": "FULL" if plan is None else "DIFFERENTIAL",
-            "reason": reason(compiled, str(values.get("refresh_mode", st.refresh_mode))),
-            "plan": stored_plan(plan, columns, hashed),
+            "effective_engine": choice.engine,
+            "reason": reason(choice, str(values.get("refresh_mode", st.refresh_mode))),
+            "plan": stored_plan(plan, columns, hashed) | spark_plan(choice),
             "key_columns": key,
             "is_populated": False,
             "needs_reinit": True,
@@ -193,6 +209,7 @@ def _replace_plan(
             **values,
         },
     )
+    traces.detach(conn, st.pgt_id)
     streams.record_dependencies(conn, st.pgt_id, dependencies_of(conn, compiled))
     return Target(st.qualified_name, columns, key, hashed)
 

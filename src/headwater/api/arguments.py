@@ -40,16 +40,10 @@ def parse_mode(mode: str) -> str:
 
 
 def parse_engine(engine: str) -> str:
-    """Return the engine; only PostgreSQL is built in."""
+    """Return the engine's own name."""
     word = engine.lower()
     if word not in ENGINES:
         raise _not_one_of("engine", engine, ENGINES)
-    if word == "spark":
-        raise MissingComponent(
-            "engine 'spark' is not available in this version",
-            "only the PostgreSQL engine is built in",
-            "use engine 'auto' or 'postgres'",
-        )
     return word
 
 

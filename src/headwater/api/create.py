@@ -14,16 +14,16 @@ from headwater.api.arguments import (
     parse_mode,
     parse_schedule,
 )
+from headwater.api.engine import EngineChoice, choose_engine
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.sources import captured, dependencies_of, upstream
-from headwater.api.transactions import lock_tables, one_snapshot
+from headwater.api.sources import buffers_of, captured, dependencies_of, upstream
+from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import streams
-from headwater.catalog.model import NewStreamTable
+from headwater.catalog.model import NewStreamTable, StreamTable
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
 from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout
-from headwater.postgres.apply import Target
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
 from headwater.postgres.session import read_pinned
@@ -36,10 +36,9 @@ from headwater.postgres.storage import (
     state_name,
     stored_plan,
 )
+from headwater.postgres.target import Target
 from headwater.results import Created
 from headwater.sql.analyse import analyse
-
-POSTGRES_REASON = "engine: PostgreSQL, the only one in this version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,8 @@ def make_request(conn: Connection[Any], name: str, query: str, options: dict[str
     """Check the arguments of create, before anything is done."""
     if not options["publish"]:
         raise InvalidArgument(
-            "publish => false needs the Spark engine",
-            "on PostgreSQL the stream table itself is where the result lives",
+            "publish => false is not available in this version",
+            "the stream table itself is where the result lives",
             "leave publish out",
         )
     return Request(
@@ -91,16 +90,19 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     reconcile(conn)
     schema, name = _free_name(conn, request.name)
     compiled = compile_for(conn, request.query, request.mode)
+    choice = choose_engine(conn, compiled, request.engine)
     sources = captured(compiled)
+    names, buffers = _to_lock(conn, compiled)
     with one_snapshot(conn):
-        lock_tables(conn, _to_lock(conn, compiled))
+        lock_tables(conn, names)
+        lock_buffers(conn, buffers)
         if analyse(conn, request.query) != compiled.analysis:
             raise LockTimeout(
                 f"the sources of {request.name} changed while it was created",
                 "their definition is not the one that was analysed",
                 "create it again",
             )
-        pgt_id, target = _record(conn, request, compiled, (schema, name))
+        pgt_id, target = _record(conn, request, (compiled, choice), (schema, name))
         for oid, _ in sources:
             sync_capture(conn, oid)
         if request.initialize:
@@ -132,20 +134,25 @@ def _free_name(conn: Connection[Any], given: str) -> tuple[str, str]:
     return found, name
 
 
-def _to_lock(conn: Connection[Any], compiled: Compiled) -> list[str]:
-    """Sources whose writers must wait for the triggers, and stream tables that are read."""
+def _to_lock(conn: Connection[Any], compiled: Compiled) -> tuple[list[str], list[str]]:
+    """Sources whose writers must wait for the triggers, stream tables that are read, and the
+    buffers that those read on Spark."""
     names = [name for _, name in captured(compiled)]
+    tables: list[StreamTable] = []
     for relation in compiled.analysis.relations.values():
         st = streams.find_by_relid(conn, relation.source.oid)
-        if st is not None:
-            names += [table.qualified_name for table in upstream(conn, st)]
-    return names
+        tables += upstream(conn, st) if st is not None else ()
+    return names + [table.qualified_name for table in tables], buffers_of(conn, tables)
 
 
 def _record(
-    conn: Connection[Any], request: Request, compiled: Compiled, name: tuple[str, str]
+    conn: Connection[Any],
+    request: Request,
+    how: tuple[Compiled, EngineChoice],
+    name: tuple[str, str],
 ) -> tuple[int, Target]:
     """Create the table and its catalog rows."""
+    compiled, choice = how
     relid = create_table(conn, *name, compiled.analysis.canonical)
     columns = compiled.columns
     plan = compiled.maintenance
@@ -166,11 +173,11 @@ def _record(
             schedule=request.schedule.words,
             target_lag=request.schedule.lag,
             engine=request.engine,
-            effective_engine="postgres",
-            reason=reason(compiled, request.mode),
+            effective_engine=choice.engine,
+            reason=reason(choice, request.mode),
             cdc_mode=request.cdc_mode,
             publish=request.publish,
-            plan=stored_plan(plan, columns, hashed),
+            plan=stored_plan(plan, columns, hashed) | spark_plan(choice),
             key_columns=key,
             pinned_settings=read_pinned(conn),
         ),
@@ -193,13 +200,20 @@ def choose_lookup(
     return None, choose_hashed(conn, compiled.analysis.columns)
 
 
-def reason(compiled: Compiled, mode: str) -> str:
+def spark_plan(choice: EngineChoice) -> dict[str, object]:
+    """Return what the catalog keeps for Spark, beside the plan."""
+    if choice.placed is None:
+        return {}
+    from headwater.spark.refresh import stored_placed  # noqa: PLC0415 - an optional package
+
+    return {"spark": stored_placed(choice.placed)}
+
+
+def reason(choice: EngineChoice, mode: str) -> str:
     """Say why this engine and this mode."""
-    if mode == "FULL":
-        return f"{POSTGRES_REASON}; mode: FULL was asked for"
     if mode == "AUTO":
-        return f"{POSTGRES_REASON}; mode: DIFFERENTIAL, every operator has a delta rule"
-    return f"{POSTGRES_REASON}; mode: DIFFERENTIAL was asked for"
+        return f"{choice.reason}; mode: DIFFERENTIAL, every operator has a delta rule"
+    return f"{choice.reason}; mode: {mode} was asked for"
 
 
 def _fill(conn: Connection[Any], pgt_id: int) -> None:

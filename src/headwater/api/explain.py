@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
@@ -11,18 +12,24 @@ from headwater.algebra.ops import Aggregate, AntiJoin, Join, Kind, Op, Scan, Uni
 from headwater.algebra.pretty import label, pretty
 from headwater.algebra.walk import scans, walk
 from headwater.api.create import compile_for, reason
+from headwater.api.engine import choose_engine
 from headwater.api.reconcile import reconcile
-from headwater.catalog import history, streams
-from headwater.catalog.model import StreamTable
+from headwater.catalog import history, streams, traces
+from headwater.catalog.model import Dependency, Refresh, StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
 from headwater.delta.differentiate import differentiate
-from headwater.postgres.apply import DeltaReader, Target, render_differential
+from headwater.postgres.apply import DeltaReader, render_differential
 from headwater.postgres.maintenance import Maintenance
 from headwater.postgres.pending import read_changes
 from headwater.postgres.session import pin
 from headwater.postgres.storage import load_plan, state_name
-from headwater.results import Explanation
+from headwater.postgres.target import Target
+from headwater.results import Explanation, SparkExplanation, TraceSize
+from headwater.spark.lake import find_lake
+
+if TYPE_CHECKING:
+    from headwater.spark.place import Placed
 
 
 def explain_st(conn: Connection[Any], name: str) -> Explanation:
@@ -35,10 +42,11 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         (st.pgt_id,),
         binary=True,
     ).fetchone()
-    sources = tuple(d.source_name for d in streams.list_dependencies(conn, st.pgt_id))
+    sources = streams.list_dependencies(conn, st.pgt_id)
     plan, target = load_plan(st)
-    sql = _statement(conn, st, plan, target) if plan else ""
-    return Explanation(
+    on_spark = st.effective_engine == "spark"
+    sql = _statement(conn, st, plan, target) if plan and not on_spark else ""
+    explanation = Explanation(
         name=st.qualified_name,
         query=st.defining_query,
         canonical=str(st.canonical_query),
@@ -49,33 +57,35 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         mode=str(st.effective_mode),
         reason=str(st.reason),
         key_columns=st.key_columns,
-        sources=sources,
+        sources=tuple(d.source_name for d in sources),
         state=target.state,
         lag=lag[0] if lag else None,
         last_refresh=rows[0] if rows else None,
         operators=operators(plan.view) if plan else (),
         cost=_costs(conn, st, sql),
     )
+    return _with_spark(conn, explanation, st, sources) if on_spark else explanation
 
 
 def explain_query(conn: Connection[Any], query: str) -> Explanation:
     """Explain how a query would be maintained, without creating anything."""
     compiled = compile_for(conn, query, "AUTO")
     plan = compiled.incremental
+    choice = choose_engine(conn, compiled, "auto")
     selects = {s.source.oid: f"SELECT * FROM changes_of({s.source.name})" for s in scans(plan.view)}
     state = state_name(0) if plan.root else None
     target = Target("stream_table", plan.columns, plan.key, (), state)
     oids = frozenset(selects)
-    return Explanation(
+    explanation = Explanation(
         name=None,
         query=query,
         canonical=compiled.analysis.canonical,
         tree=pretty(plan.view),
         delta=pretty(_delta(plan)),
         sql=render_differential(plan, target, oids, DeltaReader(selects)) or "",
-        engine="postgres",
+        engine=choice.engine,
         mode="DIFFERENTIAL",
-        reason=reason(compiled, "AUTO"),
+        reason=reason(choice, "AUTO"),
         key_columns=plan.key,
         sources=tuple(sorted({s.source.name for s in scans(plan.view)})),
         state=state,
@@ -84,6 +94,51 @@ def explain_query(conn: Connection[Any], query: str) -> Explanation:
         operators=operators(plan.view),
         cost={},
     )
+    return _on_spark(explanation, choice.placed, target) if choice.placed else explanation
+
+
+def _on_spark(explanation: Explanation, placed: Placed, target: Target) -> Explanation:
+    """Add what Spark computes; what PostgreSQL runs is then the last step only."""
+    from headwater.spark import explain  # noqa: PLC0415 - an optional package
+
+    spark = SparkExplanation(
+        boundary=pretty(placed.boundary),
+        at_ingest=explain.at_ingest(placed.boundary),
+        at_publish=explain.at_publish(placed),
+        statement=explain.spark_statement(placed),
+    )
+    return replace(explanation, sql=explain.publish_statement(placed, target), spark=spark)
+
+
+def _with_spark(
+    conn: Connection[Any],
+    explanation: Explanation,
+    st: StreamTable,
+    sources: tuple[Dependency, ...],
+) -> Explanation:
+    """Add what Spark computes, what the lake holds, and the jobs of the last refresh."""
+    try:
+        from headwater.spark.explain import size_of  # noqa: PLC0415 - an optional package
+        from headwater.spark.refresh import load_placed  # noqa: PLC0415
+    except ImportError:
+        return explanation  # what the catalog knows can be told without Spark
+    found = _on_spark(explanation, load_placed(st), load_plan(st)[1])
+    assert found.spark is not None
+    of = {d.source_relid: d.source_name for d in sources}
+    sizes = []
+    for row in traces.list_traces(conn, st.pgt_id):
+        files, size = size_of(find_lake(conn), row) or (None, None)
+        name = of[row.source_relid]
+        sizes.append(TraceSize(name, row.url, row.version, row.epoch, files, size))
+    jobs = _jobs(explanation.last_refresh)
+    return replace(found, spark=replace(found.spark, traces=tuple(sizes), jobs=jobs))
+
+
+def _jobs(refresh: Refresh | None) -> int | None:
+    """How many jobs Spark ran in a refresh; None if that is not known."""
+    if refresh is None or refresh.status != "COMPLETED":
+        return None
+    return int((refresh.timings or {}).get("spark_jobs", 0))
 
 
 def _delta(plan: Maintenance) -> Op:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,7 +12,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from headwater.api import alter, create, drop, explain, refresh, verify
-from headwater.api.reconcile import reconcile
+from headwater.api.reconcile import reconcile, sweep
 from headwater.catalog import history, install, streams
 from headwater.catalog.model import Refresh
 from headwater.embedded import EmbeddedServer, start
@@ -26,16 +27,30 @@ from headwater.results import (
     Unchanged,
     Verification,
 )
+from headwater.spark.lake import Lake, LakeConnection
+from headwater.spark.session import SparkOptions
 
 
-def connect(dsn: str | None = None, *, home: str | Path = "./.headwater") -> Headwater:
+def connect(  # noqa: PLR0913 - what a user may want to say, each by its name
+    dsn: str | None = None,
+    *,
+    home: str | Path = "./.headwater",
+    lake: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    spark_master: str = "local[*]",
+    spark_options: Mapping[str, str] | None = None,
+) -> Headwater:
     """Connect to a database, or to an embedded PostgreSQL whose data lives under `home`.
 
-    Installs or upgrades the catalog.
+    Installs or upgrades the catalog. `lake` is the directory or URL for what the Spark engine
+    stores, by default a directory under `home`; `storage_options` are the credentials for it.
+    Spark starts when a stream table first needs it.
     """
+    options = SparkOptions(spark_master, tuple(sorted((spark_options or {}).items())))
+    place = Lake(lake or default_lake(home), dict(storage_options or {}), options)
     server = start(Path(home)) if dsn is None else None
     try:
-        hw = Headwater(dsn if dsn is not None else str(server and server.dsn), server)
+        hw = Headwater(dsn if dsn is not None else str(server and server.dsn), server, place)
     except BaseException:
         if server is not None:
             server.stop()
@@ -48,25 +63,35 @@ def connect(dsn: str | None = None, *, home: str | Path = "./.headwater") -> Hea
     return hw
 
 
-def open_connection(dsn: str) -> Connection[Any]:
+def default_lake(home: str | Path) -> str:
+    """Return where the Spark engine stores its data unless told otherwise."""
+    return str(Path(home).absolute() / "lake")
+
+
+def open_connection(dsn: str, lake: Lake | None = None) -> Connection[Any]:
     """Open a connection in which every verb makes its own transactions."""
     try:
-        return psycopg.connect(dsn, autocommit=True, application_name="headwater")
+        conn = LakeConnection.connect(dsn, autocommit=True, application_name="headwater")
     except psycopg.OperationalError as error:
         raise ServerUnreachable(
             f"no connection to PostgreSQL: {str(error).strip()}",
             "the server does not run, or refuses this connection",
             "check the DSN, that the server runs, and that it lets you in",
         ) from error
+    conn.lake = lake
+    return conn
 
 
 class Headwater:
     """A connection to a database with stream tables."""
 
-    def __init__(self, dsn: str, server: EmbeddedServer | None = None) -> None:
+    def __init__(
+        self, dsn: str, server: EmbeddedServer | None = None, lake: Lake | None = None
+    ) -> None:
         self.dsn = dsn
         self._server = server
-        self._conn = open_connection(dsn)
+        self._lake = lake
+        self._conn = open_connection(dsn, lake)
 
     def close(self) -> None:
         """Close the connection and, if this was its last user, the embedded server."""
@@ -161,14 +186,20 @@ class Headwater:
         means DOWNSTREAM."""
         changes = alter.Changes(schedule, refresh_mode, status, engine, cdc_mode, query)
         alter.alter_stream_table(self._conn, name, changes)
+        sweep(self._conn)
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> tuple[str, ...]:
         """Drop a stream table; refused while others read it, unless `cascade`."""
-        return drop.drop_stream_table(self._conn, name, cascade=cascade)
+        dropped = drop.drop_stream_table(self._conn, name, cascade=cascade)
+        sweep(self._conn)
+        return dropped
 
     def refresh_stream_table(self, name: str, wait: bool = True) -> RefreshResult:
         """Bring a stream table and all that it reads to the state of now."""
-        return refresh.refresh_stream_table(self._conn, name, wait=wait)
+        result = refresh.refresh_stream_table(self._conn, name, wait=wait)
+        if result.action == "REINITIALIZE":
+            sweep(self._conn)
+        return result
 
     def pgt_status(self) -> tuple[Status, ...]:
         """Return the state of every stream table."""

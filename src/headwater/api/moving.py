@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
-from headwater.catalog.model import Epoch
+from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings, read_settings
 from headwater.catalog.standing import Standing, load_standings
 from headwater.postgres.refresh import Outcome, refresh_table
@@ -38,13 +38,19 @@ def move(
 
     `running` is the history row in which others see that the refresh runs, if there is one.
     """
-    outcome = refresh_table(conn, standing, settings)
-    st, counts = standing.table, outcome.counts
+    st = standing.table
+    if st.effective_engine == "spark":
+        from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
+
+        outcome = spark.refresh_table(conn, standing, settings, epoch)
+    else:
+        outcome = refresh_table(conn, standing, settings)
+    counts = outcome.counts
     streams.record_move(conn, st.pgt_id, epoch)
     if running is None:
-        history.record_refresh(conn, st.pgt_id, _history(epoch, outcome))
+        history.record_refresh(conn, st.pgt_id, _history(st, epoch, outcome))
     else:
-        history.finish_refresh(conn, running, _history(epoch, outcome))
+        history.finish_refresh(conn, running, _history(st, epoch, outcome))
     return RefreshResult(
         st.qualified_name,
         outcome.action,
@@ -59,7 +65,7 @@ def move(
     )
 
 
-def _history(epoch: Epoch, outcome: Outcome) -> RefreshOutcome:
+def _history(st: StreamTable, epoch: Epoch, outcome: Outcome) -> RefreshOutcome:
     counts = outcome.counts
     return RefreshOutcome(
         action=outcome.action,
@@ -69,7 +75,7 @@ def _history(epoch: Epoch, outcome: Outcome) -> RefreshOutcome:
         rows_deleted=counts["deleted"],
         delta_rows=counts["delta_rows"],
         epoch=epoch.epoch,
-        engine="postgres",
+        engine=st.effective_engine,
         reason=outcome.reason,
         timings=outcome.timings,
     )

@@ -6,10 +6,11 @@ from typing import Any
 
 from psycopg import Connection
 
-from headwater.catalog import streams, tracking
+from headwater.catalog import streams, traces, tracking
 from headwater.catalog.model import StreamTable
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.storage import drop_storage
+from headwater.spark.lake import find_lake
 
 _STRAYS = """
 SELECT st.pgt_id, c.oid IS NULL, n.nspname, c.relname FROM pgtrickle.pgt_stream_tables st
@@ -34,6 +35,16 @@ def reconcile(conn: Connection[Any]) -> tuple[str, ...]:
             else:
                 streams.update_stream_table(conn, pgt_id, pgt_schema=schema, pgt_name=name)
     return tuple(gone)
+
+
+def sweep(conn: Connection[Any]) -> None:
+    """Delete from the lake what no stream table reads any more; without a lake, later."""
+    lake = find_lake(conn)
+    if lake is None or not traces.list_unread(conn):
+        return
+    from headwater.spark import ingest  # noqa: PLC0415 - an optional package
+
+    ingest.sweep(conn, lake)
 
 
 def forget(conn: Connection[Any], st: StreamTable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -10,12 +11,13 @@ from psycopg import Connection
 from headwater.api.moving import move
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
-from headwater.api.transactions import lock_tables, one_snapshot
+from headwater.api.sources import buffers_of
+from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import read_settings
-from headwater.catalog.standing import Standing, load_standings, move_if_unchanged
+from headwater.catalog.standing import Standing, Verdict, load_standings, move_if_unchanged
 from headwater.errors import HeadwaterError, InvalidArgument, LockTimeout
 from headwater.postgres.cleaning import clean_at_once, clean_seen
 from headwater.postgres.faults import classify
@@ -45,12 +47,23 @@ def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshRes
     if found.verdict == "unfit":
         reconcile(conn)
         found = move_if_unchanged(conn, streams.get_stream_table(conn, name).qualified_name)
-    pgt_ids = list(found.pgt_ids or ())
     if found.verdict == "unfit":
-        for standing in load_standings(conn, pgt_ids):
-            _check_active(name, standing.table)
-            repair_sources(conn, standing.table)
-    return _in_one_transaction(conn, pgt_ids, wait=wait)
+        found = _repaired(conn, name, found)
+    return _in_one_transaction(conn, found, wait=wait)
+
+
+def _repaired(conn: Connection[Any], name: str, found: Verdict) -> Verdict:
+    """Make sources and triggers fit again, and record that a refresh runs."""
+    pgt_ids = found.pgt_ids or []
+    for standing in load_standings(conn, pgt_ids):
+        _check_active(name, standing.table)
+        repair_sources(conn, standing.table)
+    tables = [standing.table for standing in load_standings(conn, pgt_ids)]
+    expected = "FULL" if tables[-1].effective_mode == "FULL" else "DIFFERENTIAL"
+    engine = tables[-1].effective_engine
+    running = history.start_refresh(conn, tables[-1].pgt_id, expected, engine)
+    names = [t.qualified_name for t in tables]
+    return replace(found, running=running, names=names, buffers=buffers_of(conn, tables))
 
 
 def _check_active(name: str, table: StreamTable) -> None:
@@ -63,47 +76,42 @@ def _check_active(name: str, table: StreamTable) -> None:
 
 
 def _in_one_transaction(
-    conn: Connection[Any], pgt_ids: list[int], *, wait: bool
+    conn: Connection[Any], found: Verdict, *, wait: bool
 ) -> list[RefreshResult]:
     """Lock, take the snapshot, move all tables, clean; or write down why not."""
+    assert found.pgt_ids is not None
+    assert found.running is not None
+    assert found.names is not None
     settings = read_settings(conn)
-    tables = [standing.table for standing in load_standings(conn, pgt_ids)]
-    running = history.start_refresh(conn, tables[-1].pgt_id, _expected(tables[-1]), "postgres")
+    standings: tuple[Standing, ...] = ()
     results: list[RefreshResult] = []
     try:
         with one_snapshot(conn):
-            lock_tables(conn, [t.qualified_name for t in tables], wait=wait)
+            lock_tables(conn, found.names, wait=wait)
+            lock_buffers(conn, found.buffers or (), wait=wait)
             epoch = epochs.record_epoch(conn)
-            standings = load_standings(conn, pgt_ids)
+            standings = load_standings(conn, found.pgt_ids)
             for standing in standings[:-1]:
                 results.append(move(conn, standing, epoch, settings))
-            results.append(move(conn, standings[-1], epoch, settings, running))
+            results.append(move(conn, standings[-1], epoch, settings, found.running))
             _clean_sole(conn, standings)
-    except psycopg.Error as error:
-        fault = classify(error, tables[len(results)].qualified_name)
-        _record_failure(conn, tables[len(results)], running, fault)
-        raise fault from error
-    except LockTimeout as error:
-        if wait:
-            _record_failure(conn, tables[-1], running, error)
-            raise
-        return [_skipped(conn, tables[-1], running, error)]
-    except HeadwaterError as fault:
-        _record_failure(conn, tables[len(results)], running, fault)
-        raise
+    except (psycopg.Error, HeadwaterError) as error:
+        if isinstance(error, LockTimeout) and not wait:
+            return [_skipped(conn, found, error)]
+        at = min(len(results), len(standings) - 1)
+        failed = standings[at].table.pgt_id if standings else found.pgt_ids[0]
+        name = standings[at].table.qualified_name if standings else str(found.name)
+        fault = classify(error, name) if isinstance(error, psycopg.Error) else error
+        _record_failure(conn, failed, found.running, fault)
+        raise fault from error.__cause__ if fault is error else error
     _clean_shared(conn, standings, epoch)
     return results
 
 
-def _expected(st: StreamTable) -> str:
-    """The action that a refresh is likely to take, until it is known."""
-    return "FULL" if st.effective_mode == "FULL" else "DIFFERENTIAL"
-
-
 def _record_failure(
-    conn: Connection[Any], st: StreamTable, running: int, fault: HeadwaterError
+    conn: Connection[Any], pgt_id: int, running: int, fault: HeadwaterError
 ) -> None:
-    """Write the failure of `st` down in a transaction of its own; suspend after too many in a row.
+    """Write a failure down in a transaction of its own; suspend after too many in a row.
 
     A connection that is gone cannot record anything: the next refresh finds nothing half-done.
     """
@@ -111,20 +119,19 @@ def _record_failure(
         return
     limit = read_settings(conn).max_consecutive_errors
     with conn.transaction():
-        failures = streams.get_by_id(conn, st.pgt_id).consecutive_errors + 1
+        failures = streams.get_by_id(conn, pgt_id).consecutive_errors + 1
         status = "SUSPENDED" if failures >= limit else "ERROR"
         streams.update_stream_table(
-            conn, st.pgt_id, consecutive_errors=failures, last_error=str(fault), status=status
+            conn, pgt_id, consecutive_errors=failures, last_error=str(fault), status=status
         )
         history.fail_refresh(conn, running, fault)
 
 
-def _skipped(
-    conn: Connection[Any], st: StreamTable, running: int, error: LockTimeout
-) -> RefreshResult:
-    outcome = RefreshOutcome(action="SKIP", status="SKIPPED", reason=error.what, engine="postgres")
-    history.finish_refresh(conn, running, outcome)
-    return RefreshResult(st.qualified_name, "SKIP", reason=error.what)
+def _skipped(conn: Connection[Any], found: Verdict, error: LockTimeout) -> RefreshResult:
+    assert found.running is not None
+    outcome = RefreshOutcome(action="SKIP", status="SKIPPED", reason=error.what)
+    history.finish_refresh(conn, found.running, outcome)
+    return RefreshResult(str(found.name), "SKIP", reason=error.what)
 
 
 def _clean_sole(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:

@@ -9,6 +9,7 @@ from psycopg import Connection
 
 from headwater.catalog import streams
 from headwater.catalog.model import Dependency, StreamTable
+from headwater.catalog.tracking import list_tracking
 from headwater.graph import closure
 from headwater.postgres.compile import Compiled, columns_used
 
@@ -60,3 +61,13 @@ def upstream(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
     """Return the stream table and all that it reads, upstream first."""
     of = {table.pgt_relid: table for table in streams.list_stream_tables(conn)}
     return tuple(of[relid] for relid in closure(st.pgt_relid, reads(conn)))
+
+
+def buffers_of(conn: Connection[Any], tables: Iterable[StreamTable]) -> list[str]:
+    """Return the buffers that stream tables on Spark read."""
+    ids = {st.pgt_id for st in tables if st.effective_engine == "spark"}
+    return [
+        source.buffer_name
+        for source in list_tracking(conn)
+        if source.buffer_name and ids & set(source.tracked_by_pgt_ids)
+    ]

@@ -32,11 +32,23 @@ def lock_tables(conn: Connection[Any], names: Iterable[str], *, wait: bool = Tru
     All in one order, so that two refreshes cannot wait for each other; before the snapshot, so
     that everything committed by those we waited for is in it.
     """
+    _lock(conn, names, "SHARE ROW EXCLUSIVE", wait=wait)
+
+
+def lock_buffers(conn: Connection[Any], names: Iterable[str], *, wait: bool = True) -> None:
+    """Lock buffers against other refreshes on Spark, not against writers; after the tables.
+
+    So the epochs of a trace are numbered in the order of their snapshots.
+    """
+    _lock(conn, names, "SHARE UPDATE EXCLUSIVE", wait=wait)
+
+
+def _lock(conn: Connection[Any], names: Iterable[str], mode: str, *, wait: bool) -> None:
     listed = ", ".join(sorted(set(names)))
     if not listed:
         return
     try:
-        conn.execute(f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}")
+        conn.execute(f"LOCK TABLE {listed} IN {mode} MODE{'' if wait else ' NOWAIT'}")
     except psycopg.errors.LockNotAvailable as error:
         raise LockTimeout(
             f"{listed} is being refreshed or written by someone else",

@@ -9,8 +9,8 @@ from psycopg import Connection
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
-from headwater.api.sources import upstream
-from headwater.api.transactions import lock_tables, one_snapshot
+from headwater.api.sources import buffers_of, upstream
+from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import streams
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
@@ -33,8 +33,10 @@ def verify(conn: Connection[Any], name: str) -> Verification:
     tables = upstream(conn, st)
     for table in tables:
         repair_sources(conn, table)
+    buffers = buffers_of(conn, tables)
     with one_snapshot(conn):
         lock_tables(conn, [t.qualified_name for t in tables])
+        lock_buffers(conn, buffers)
         with conn.transaction(force_rollback=True):
             standings = load_standings(conn, [t.pgt_id for t in tables])
             if st.effective_mode != "FULL":

@@ -93,6 +93,7 @@ def _build(hw: Headwater, conn: Connection[Any], load: Load) -> None:
             f"{SCHEMA}.{width}_stream",
             f"SELECT id, customer_id, status, amount FROM {SCHEMA}.{width}_captured",
             refresh_mode="DIFFERENTIAL",
+            engine="postgres",
         )
     execute(conn, "VACUUM ANALYZE")
 

@@ -14,9 +14,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.api import Headwater, connect
+from headwater.api.facade import default_lake, open_connection
 from headwater.bench import capture as capturing
 from headwater.bench import refresh as refreshing
-from headwater.bench.host import describe_host
+from headwater.bench.chart import draw
+from headwater.bench.host import describe_host, describe_spark
 from headwater.bench.report import (
     Json,
     Table,
@@ -29,12 +31,34 @@ from headwater.bench.report import (
     refresh_tables,
 )
 from headwater.bench.shapes import SHAPES
+from headwater.bench.spark_figures import Place, SparkMatrix
+from headwater.bench.spark_report import sorted_out, spark_json, spark_tables, tell
+from headwater.bench.tpch import SCHEMA
+from headwater.bench.tpch_views import VIEWS
+from headwater.spark.lake import Lake
+from headwater.spark.session import SparkOptions
 
 T = TypeVar("T")
 
 
 class Target(Protocol):
     """What the global options name."""
+
+    @property
+    def home(self) -> str | None:
+        """Where local data lives, if not in the default place."""
+
+    @property
+    def lake(self) -> str | None:
+        """Where the Spark engine stores its data, if not in a directory of `home`."""
+
+    @property
+    def spark_master(self) -> str:
+        """The Spark cluster, or this machine."""
+
+    @property
+    def spark_options(self) -> tuple[tuple[str, str], ...]:
+        """Options of Spark's own."""
 
     def connect(self) -> AbstractContextManager[Headwater]:
         """Connect, for as long as the block lasts."""
@@ -80,12 +104,11 @@ class Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
-def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command write its figures in several forms, and judge them."""
+def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command write its figures in several forms."""
     for option in (
         click.option("--server-settings", default="", metavar="NAME=VALUE,...",
                      help="Settings for all sessions of the run."),
-        click.option("--check", is_flag=True, help="Exit with 1 unless the targets hold."),
         click.option("--markdown", is_flag=True, help="Print tables for the documentation."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
         click.option("--output", type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -93,6 +116,12 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command write its figures in several forms, and judge them."""
+    check = click.option("--check", is_flag=True, help="Exit with 1 unless the targets hold.")
+    return check(form_options(command))
 
 
 @click.group()
@@ -154,6 +183,59 @@ def capture(target: Target, /, server_settings: str, **options: Any) -> None:
     _publish(capture_json(host, cases), capture_tables(cases), options)
 
 
+@bench.command()
+@click.option("--scale", type=Numbers(float), default="0.01,1", show_default=True,
+              help="Scales of TPC-H; 1 is 6 million lines.")  # fmt: skip
+@click.option("--changed", type=Numbers(float), default="0.1,1", show_default=True,
+              help="Percent of the lines that change.")  # fmt: skip
+@click.option("--views", type=Names(tuple(VIEWS)), default=",".join(VIEWS), show_default=True,
+              help="Queries to keep up to date.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Changes per cell, after one to warm up; the figures are medians.")  # fmt: skip
+@click.option("--single-rows", type=click.IntRange(min=0), default=1_000_000, show_default=True,
+              help="Rows of the join in which one row changes; 0 leaves this out.")  # fmt: skip
+@click.option("--merge", is_flag=True,
+              help="Compare with MERGE; downloads Delta's connector the first time.")  # fmt: skip
+@click.option("--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+              metavar="FILE", help="Draw the figures as SVG.")  # fmt: skip
+@form_options
+@click.pass_obj
+def spark(target: Target, /, server_settings: str, **options: Any) -> None:
+    """Compare refreshes on Spark with computing everything anew, on TPC-H.
+
+    FULL recomputes on Spark and publishes the difference. In the end each stream table is compared
+    with its query; a difference ends the run.
+    """
+    from headwater.bench.spark import measure  # noqa: PLC0415 - optional packages
+
+    matrix = SparkMatrix(options["scale"], options["changed"], options["views"],
+                         options["repeat"], options["single_rows"], options["merge"])  # fmt: skip
+    lake = Lake(
+        target.lake or default_lake(target.home or "./.headwater"),
+        spark=SparkOptions(target.spark_master, target.spark_options, delta=matrix.merge),
+    )
+    with _open_on(target, server_settings, lake) as place:
+        host: Json = {**describe_host(place.conn), "spark": describe_spark(lake.spark)}
+        figures = sorted_out([_told(each, tell(each)) for each in measure(place, matrix)])
+    if options["plot"] is not None and figures.cells:
+        options["plot"].write_text(draw(figures.cells), encoding="utf-8")
+    _publish(spark_json(host, figures), spark_tables(figures), options)
+
+
+@contextmanager
+def _open_on(target: Target, settings: str, lake: Lake) -> Iterator[Place]:
+    """Yield the three connections of a benchmark on Spark, all in the schema of the benchmark."""
+    settings = f"{settings},search_path={SCHEMA}"
+    with target.connect() as hw:
+        dsn = _with_settings(hw.dsn, settings)
+        with (
+            Headwater(dsn, lake=lake) as tuned,
+            open_connection(dsn, lake) as inner,
+            psycopg.connect(dsn, autocommit=True) as conn,
+        ):
+            yield Place(tuned, inner, conn)
+
+
 @contextmanager
 def _open(target: Target, settings: str) -> Iterator[tuple[Headwater, psycopg.Connection[Any]]]:
     """Yield a connection of ours and a plain one, both under the settings."""
@@ -187,7 +269,7 @@ def _publish(document: Json, tables: Sequence[Table], options: dict[str, Any]) -
     else:
         print_host(host)
         (print_markdown if options["markdown"] else print_rich)(tables)
-    if options["check"]:
+    if options.get("check"):
         for fault in missed:
             click.secho(f"missed: {fault}", err=True, fg="red")
         sys.exit(1 if missed else 0)

@@ -6,10 +6,13 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from psycopg import Connection
+
+from headwater.spark.session import SparkOptions
 
 _SETTINGS = (
     "shared_buffers", "work_mem", "hash_mem_multiplier", "maintenance_work_mem",
@@ -25,10 +28,10 @@ def describe_host(conn: Connection[Any]) -> dict[str, object]:
         "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s) ORDER BY name",
         (list(_SETTINGS),),
     ).fetchall()
-    version = conn.execute("SHOW server_version").fetchone()
+    server = conn.execute("SHOW server_version").fetchone()
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "server_version": version[0] if version else None,
+        "server_version": server[0] if server else None,
         "settings": dict(rows),
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
@@ -36,6 +39,16 @@ def describe_host(conn: Connection[Any]) -> dict[str, object]:
         "python": platform.python_version(),
         "load": [round(load, 2) for load in os.getloadavg()],
         "commit": _commit(),
+    }
+
+
+def describe_spark(options: SparkOptions) -> dict[str, object]:
+    """Return how Spark was run."""
+    return {
+        "pyspark": version("pyspark"),
+        "master": options.master,
+        "options": dict(options.options),
+        "delta": options.delta,
     }
 
 

@@ -15,6 +15,7 @@ from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
 from headwater.postgres.apply import DeltaReader, render_differential
 from headwater.postgres.pending import find_pending, read_changes
+from headwater.postgres.refresh import COSTS
 from headwater.postgres.session import pin
 from headwater.postgres.storage import load_plan
 
@@ -60,7 +61,7 @@ def explain(conn: Connection[Any], name: str, options: str) -> str:
         changed = find_pending(conn, standing).changed
         reader = DeltaReader(read_changes(standing.sources))
         statement = render_differential(plan, target, changed, reader)
-        pin(conn, standing, read_settings(conn))
+        pin(conn, standing, read_settings(conn), **COSTS)
         rows = conn.execute(f"EXPLAIN ({options}) {statement}".encode()).fetchall()
     texts = (row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
     return "\n".join(texts)

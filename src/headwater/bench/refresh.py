@@ -99,8 +99,10 @@ def _measure_shape(
     execute(conn, f"DROP MATERIALIZED VIEW IF EXISTS {VIEW}, {INDEXED_VIEW}")
     reset_sales(conn)
     query = SHAPES[shape]
-    made = hw.create_stream_table(DIFFERENTIAL, query, refresh_mode="DIFFERENTIAL")
-    hw.create_stream_table(FULL, query, refresh_mode="FULL")
+    made = hw.create_stream_table(
+        DIFFERENTIAL, query, refresh_mode="DIFFERENTIAL", engine="postgres"
+    )
+    hw.create_stream_table(FULL, query, refresh_mode="FULL", engine="postgres")
     for view in (VIEW, INDEXED_VIEW):
         execute(conn, f"CREATE MATERIALIZED VIEW {view} AS {query}")
     if made.key_columns:

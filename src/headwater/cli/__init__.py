@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from headwater.cli.alter import alter
@@ -15,7 +17,7 @@ from headwater.cli.history import history
 from headwater.cli.init import init
 from headwater.cli.refresh import refresh
 from headwater.cli.status import status
-from headwater.cli.target import DEFAULT_HOME, Target
+from headwater.cli.target import DEFAULT_HOME, SparkOption, Target
 from headwater.cli.uninstall import uninstall
 from headwater.cli.verify import verify
 from headwater.cli.version import version
@@ -40,15 +42,39 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     metavar="DIRECTORY",
     help=f"Where the embedded server and local data live.  [default: {DEFAULT_HOME}]",
 )
+@click.option(
+    "--lake",
+    envvar="HEADWATER_LAKE",
+    show_envvar=True,
+    metavar="URL",
+    help="Where the Spark engine stores its data.  [default: the directory lake of --home]",
+)
+@click.option(
+    "--spark-master",
+    envvar="HEADWATER_SPARK_MASTER",
+    show_envvar=True,
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="The Spark cluster, or this machine.",
+)
+@click.option(
+    "--spark-option",
+    "spark_options",
+    multiple=True,
+    type=SparkOption(),
+    metavar="NAME=VALUE",
+    help="An option of Spark's own; may be given several times.",
+)
 @click.version_option(package_name="headwater")
 @click.pass_context
-def main(ctx: click.Context, dsn: str | None, home: str | None) -> None:
+def main(ctx: click.Context, /, **named: Any) -> None:
     """Stream tables for PostgreSQL: tables that stay equal to a query, kept so incrementally.
 
     A NAME is a table name as in SQL, with or without its schema. Errors go to standard error; the
     exit code says who must act (2: you, 3: rebuild, 4: try again later, 70: report a bug).
     """
-    ctx.obj = Target(dsn, home)
+    ctx.obj = Target(**named)
 
 
 for _command in (

@@ -8,11 +8,18 @@ import click
 
 from headwater.cli.arguments import QUERY_FORM, json_option, read_query
 from headwater.cli.history import milliseconds
-from headwater.cli.output import print_facts, print_json, print_section, show
+from headwater.cli.output import (
+    print_facts,
+    print_json,
+    print_section,
+    print_table,
+    show,
+    show_bytes,
+)
 from headwater.cli.target import Target
 
 if TYPE_CHECKING:
-    from headwater.results import Explanation
+    from headwater.results import Explanation, SparkExplanation
 
 
 @click.command()
@@ -25,7 +32,9 @@ def explain(target: Target, name: str | None, query: str | None, as_json: bool) 
     """Show how a stream table or a query is maintained.
 
     Stage by stage, from the query to the operators, the change of the operators, and the SQL that
-    a refresh runs; with the engine, the mode, the reason for both, and the last refresh.
+    a refresh runs; with the engine, the mode, the reason for both, and the last refresh. On Spark
+    also which part Spark computes, what PostgreSQL evaluates before and after it, and what the lake
+    holds. Nothing here starts Spark.
     """
     if (name is None) == (query is None):
         raise click.UsageError("name a stream table or give --query, but not both")
@@ -54,7 +63,12 @@ def print_explanation(explanation: Explanation) -> None:
         }
     )
     print_stages(explanation)
-    print_section("SQL of a refresh", explanation.sql)
+    if explanation.spark is not None:
+        print_spark(explanation.spark)
+        print_section("SQL of a refresh, on Spark", explanation.spark.statement)
+        print_section("SQL of a refresh, in PostgreSQL with what Spark hands over", explanation.sql)
+    else:
+        print_section("SQL of a refresh", explanation.sql)
 
 
 def print_stages(explanation: Explanation) -> None:
@@ -65,6 +79,20 @@ def print_stages(explanation: Explanation) -> None:
     print_section("operators", explanation.tree)
     print_section("how a change goes through them", "\n".join(explanation.operators))
     print_section("change of the operators", explanation.delta)
+
+
+def print_spark(spark: SparkExplanation) -> None:
+    """Print who computes what, and the copies of the sources in the lake."""
+    print_section("what Spark computes", spark.boundary)
+    print_section("what PostgreSQL evaluates at ingest", "\n".join(spark.at_ingest))
+    print_section("what PostgreSQL makes of the result", spark.at_publish)
+    if not spark.traces:
+        return
+    click.echo()
+    click.secho("traces in the lake", bold=True)
+    print_table(("source", "epoch", "version", "files", "size", "url"), [
+        (t.source, t.epoch, t.version, t.files, show_bytes(t.bytes), t.url) for t in spark.traces
+    ])  # fmt: skip
 
 
 def costs(explanation: Explanation) -> str:
@@ -78,4 +106,9 @@ def last_refresh(explanation: Explanation) -> str | None:
     if refresh is None:
         return None
     took = milliseconds(refresh)
-    return f"{show(refresh.start_time)} {refresh.action}" + (f", {took:,.1f} ms" if took else "")
+    jobs = explanation.spark.jobs if explanation.spark else None
+    return (
+        f"{show(refresh.start_time)} {refresh.action}"
+        + (f", {took:,.1f} ms" if took else "")
+        + (f", {show(jobs)} Spark jobs" if jobs is not None else "")
+    )

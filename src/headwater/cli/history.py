@@ -9,6 +9,7 @@ import click
 
 from headwater.cli.arguments import json_option
 from headwater.cli.output import print_json, print_table
+from headwater.cli.refresh import spark_jobs
 from headwater.cli.target import Target
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def history(target: Target, name: str, max_rows: int, as_json: bool) -> None:
 def print_history(refreshes: Iterable[Refresh]) -> None:
     """Print one line for each refresh, with the error of one that failed."""
     headings = ("start", "status", "action", "changes", "inserted", "updated", "deleted", "ms",
-                "reason")  # fmt: skip
+                "Spark jobs", "reason")  # fmt: skip
     print_table(headings, [
         (r.start_time, r.status, r.action, r.delta_rows, r.rows_inserted, r.rows_updated,
-         r.rows_deleted, milliseconds(r), r.error_message or r.reason)
+         r.rows_deleted, milliseconds(r), spark_jobs(r.timings or {}),
+         r.error_message or r.reason)
         for r in refreshes
     ])  # fmt: skip
 

@@ -26,6 +26,7 @@ COLOURS = {
 }  # fmt: skip
 _NO_WIDTH = 2000  # columns where nobody looks at lines: a reader of a pipe wants them whole
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_KILO = 1024
 
 
 def print_json(value: object) -> None:
@@ -91,6 +92,17 @@ def show_span(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02}m"
     return f"{whole // _DAY}d {whole % _DAY // _HOUR:02}h"
+
+
+def show_bytes(size: int | None) -> str:
+    """Return an amount of data in its largest unit; None is empty."""
+    if size is None:
+        return ""
+    amount, units = float(size), iter(("kB", "MB", "GB", "TB"))
+    unit = "B"
+    while amount >= _KILO and (larger := next(units, None)):
+        amount, unit = amount / _KILO, larger
+    return f"{size} B" if unit == "B" else f"{amount:,.1f} {unit}"
 
 
 # The first kind that fits: bool stands before int, which it is one of.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -47,14 +47,21 @@ def refresh(
 
 def print_refreshes(results: Iterable[RefreshResult]) -> None:
     """Print what each refresh did and cost."""
-    headings = ("name", "action", "changes", "inserted", "updated", "deleted", "ms", "reason")
+    headings = ("name", "action", "changes", "inserted", "updated", "deleted", "ms", "Spark jobs",
+                "reason")  # fmt: skip
     print_table(headings, [
         (r.name, r.action, r.delta_rows, r.rows_inserted, r.rows_updated, r.rows_deleted,
-         total_ms(r.timings), r.reason)
+         total_ms(r.timings), spark_jobs(r.timings), r.reason)
         for r in results
     ])  # fmt: skip
 
 
 def total_ms(timings: dict[str, float]) -> float | None:
     """Return how long a refresh took: its total if it gives one, else the sum of its steps."""
-    return timings.get("total", sum(timings.values())) if timings else None
+    steps = (value for name, value in timings.items() if name != "spark_jobs")
+    return timings.get("total", sum(steps)) if timings else None
+
+
+def spark_jobs(timings: Mapping[str, float]) -> int | None:
+    """Return how many jobs Spark ran in a refresh; None if Spark took no part."""
+    return int(timings["spark_jobs"]) if "spark_jobs" in timings else None

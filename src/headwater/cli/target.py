@@ -22,6 +22,9 @@ class Target:
 
     dsn: str | None
     home: str | None
+    lake: str | None = None
+    spark_master: str = "local[*]"
+    spark_options: tuple[tuple[str, str], ...] = ()
 
     @contextmanager
     def connect(self) -> Iterator[Headwater]:
@@ -34,18 +37,39 @@ class Target:
     def open(self) -> Iterator[Headwater]:
         """Connect to a database as it is; close when the block ends."""
         from headwater.api import Headwater  # noqa: PLC0415 - drivers load longer than help may
+        from headwater.api.facade import default_lake  # noqa: PLC0415
         from headwater.embedded import start  # noqa: PLC0415
+        from headwater.spark.lake import Lake  # noqa: PLC0415
+        from headwater.spark.session import SparkOptions  # noqa: PLC0415
 
+        home = Path(self.home or DEFAULT_HOME)
+        spark = SparkOptions(self.spark_master, self.spark_options)
+        lake = Lake(self.lake or default_lake(home), {}, spark)
         if self.dsn is not None:
-            with Headwater(self.dsn) as hw:
+            with Headwater(self.dsn, lake=lake) as hw:
                 yield hw
             return
-        server = start(Path(self.home or DEFAULT_HOME))
+        server = start(home)
         try:
-            with Headwater(server.dsn) as hw:
+            with Headwater(server.dsn, lake=lake) as hw:
                 yield hw
         finally:
             server.stop()
+
+
+class SparkOption(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE."""
+
+    name = "option"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value."""
+        name, mark, text = str(value).partition("=")
+        if not mark or not name:
+            self.fail(f"{value} is not of the form NAME=VALUE", param, ctx)
+        return name, text
 
 
 def require_names(names: tuple[str, ...], everything: bool) -> None:

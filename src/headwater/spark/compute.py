@@ -1,0 +1,163 @@
+"""The statements of a refresh on Spark, over traces at certain versions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import dataset, fs
+
+from headwater.algebra.ops import Aggregate, Consolidate, Op, Scan
+from headwater.algebra.schema import names
+from headwater.errors import QueryFailed, SparkFailed
+from headwater.spark.ingest import Standing
+from headwater.spark.lake import Lake
+from headwater.spark.render import WEIGHT, Renderer, all_wires
+from headwater.spark.session import spark_errors, start_session
+from headwater.spark.traces import Trace, TraceFile, physical, read_trace
+from headwater.spark.wire import Wire
+from headwater.spark.wires import quoted, wires
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Traces = Mapping[int, Standing]
+
+
+class Compute:
+    """Runs statements over the traces of one boundary, for the change between two epochs.
+
+    To be closed. Its views carry a name of its own: other threads share the session.
+    """
+
+    def __init__(self, lake: Lake, traces: Traces, boundary: Op, span: tuple[int, int]) -> None:
+        self._lake, self._traces = lake, traces
+        self._after, self._upto = span
+        self.wires: dict[str, Wire] = all_wires(boundary)
+        self._renderer = Renderer(self.wires, self._relation, self._keep)
+        self._kept: list[DataFrame] = []
+        self._views: set[str] = set()
+        self._group = uuid.uuid4().hex
+        self.statements: list[str] = []
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        session = start_session(self._lake.spark)
+        session.sparkContext.setJobGroup(self._group, "headwater")
+        return session
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs Spark ran for this."""
+        if "_spark" not in self.__dict__:
+            return 0
+        with _failing():
+            return len(self._spark.sparkContext.statusTracker().getJobIdsForGroup(self._group))
+
+    def close(self) -> None:
+        """Forget the views and what is kept; a Spark that has died has forgotten them."""
+        with suppress(SparkFailed), _failing():
+            for rows in self._kept:
+                rows.unpersist()
+            for view in self._views:
+                self._spark.catalog.dropTempView(view)
+
+    def change_rows(self) -> int:
+        """Return how many rows of change the traces hold."""
+        return sum(f.rows for s in self._traces.values() for f in self._changes(s))
+
+    def consolidated(self, op: Op) -> str:
+        """Return the statement for the rows of a tree, one per image, with weights."""
+        with _failing():  # the relations are opened on the way
+            return self._renderer.render(Consolidate(op))
+
+    def grouped(self, aggregate: Aggregate, op: Op) -> str:
+        """Return the statement for count and sums per group of the rows of a tree."""
+        self.wires |= wires(aggregate)
+        with _failing():
+            return self._renderer.grouped(aggregate, self._renderer.render(op))
+
+    def collect(self, statement: str) -> list[pa.RecordBatch]:
+        """Run a statement whose result is about as small as the change."""
+        with _failing():
+            return list(self._run(statement).toArrow().to_batches())
+
+    def stream(self, statement: str) -> Iterator[pa.RecordBatch]:
+        """Run a statement whose result may be as large as the data: through files."""
+        url = self._lake.new_url("scratch")
+        trace = Trace(url, self._lake.storage_options)
+        try:
+            with _failing():
+                self._run(statement).write.parquet(trace.path)
+            filesystem, path = fs.FileSystem.from_uri(trace.path)
+            yield from dataset.dataset(path, filesystem=filesystem, format="parquet").to_batches()
+        finally:
+            trace.drop()
+
+    def _run(self, statement: str) -> DataFrame:
+        self.statements.append(statement)
+        return self._spark.sql(statement)
+
+    def _keep(self, statement: str) -> str:
+        """Keep the rows of a statement in memory, computed when first read, until the end."""
+        view = f"kept_{self._group}_{len(self._kept)}"
+        self._kept.append(self._spark.sql(statement).persist())
+        self._views.add(view)
+        self._kept[-1].createOrReplaceTempView(view)
+        return view
+
+    def _relation(self, scan: Scan, is_delta: bool) -> str:
+        """Return what holds a scan's rows; each trace is opened once for each state."""
+        standing = self._traces[scan.source.oid]
+        view = f"trace_{self._group}_{scan.source.oid}_{'change' if is_delta else 'state'}"
+        if view not in self._views:
+            self._views.add(view)
+            self._open(standing, is_delta=is_delta).createOrReplaceTempView(view)
+        place = {text: physical(i) for i, (text, _) in enumerate(standing.columns)}
+        pairs = zip(scan.attributes, names(scan.columns), strict=True)
+        columns = [f"{place[text]} AS {quoted(name)}" for text, name in pairs]
+        return f"(SELECT {', '.join([*columns, WEIGHT])} FROM {view}) AS q"
+
+    def _trace(self, standing: Standing) -> Trace:
+        return Trace(standing.url, self._lake.storage_options)
+
+    def _changes(self, standing: Standing) -> tuple[TraceFile, ...]:
+        return self._trace(standing).between(standing.version, self._after, self._upto)
+
+    def _open(self, standing: Standing, *, is_delta: bool) -> DataFrame:
+        if is_delta:
+            files = self._changes(standing)
+            return read_trace(self._spark, files, standing.wires, self._after, self._upto)
+        files = self._trace(standing).at(standing.version, self._upto)
+        return read_trace(self._spark, files, standing.wires, None, self._upto)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Raise our errors for Spark's: a refresh writes down only those, and leaves no others."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - as in the session
+    from pyspark import errors  # noqa: PLC0415
+
+    try:
+        with spark_errors():
+            yield
+    except (errors.ArithmeticException, errors.DateTimeException) as error:
+        raise QueryFailed(
+            f"Spark failed on a row: {_first_line(error)}",
+            "a value is out of range for an expression of the query",
+            "correct the rows, or alter the query so that it does not fail on them",
+        ) from error
+    except (errors.PySparkException, Py4JError) as error:
+        raise SparkFailed(
+            f"Spark failed: {_first_line(error)}",
+            "a statement of the refresh did not come to its end",
+            "try again; if it fails again, use engine 'postgres' and report the query",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

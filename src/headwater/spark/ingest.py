@@ -1,0 +1,255 @@
+"""Sources to traces: a first load of all rows, then what the buffers captured since.
+
+Everything is read on the caller's connection, inside the transaction of the refresh: so the rows
+that upstream stream tables wrote in this very transaction are among them. What a transaction makes
+in the lake carries its id, `<lake>/<database>-<xid>-…`: once it has ended, whatever the catalog
+does not name is nobody's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+from psycopg import Connection, sql
+from pyarrow import fs
+
+from headwater.algebra.codec import decode, encode
+from headwater.algebra.ops import Op
+from headwater.algebra.schema import SqlType
+from headwater.algebra.walk import scans
+from headwater.catalog import traces
+from headwater.catalog.model import Epoch, TraceRow
+from headwater.errors import InexactValue, ServerResources
+from headwater.postgres.quote import WEIGHT, listed
+from headwater.spark.copying import copy_out
+from headwater.spark.lake import Lake
+from headwater.spark.traces import Trace, physical
+from headwater.spark.wire import INTEGER, Wire, outgoing, wire_of
+
+MANY_FILES = 50  # in a trace; reading each costs Spark about a millisecond
+
+TraceColumns = tuple[tuple[str, SqlType], ...]  # SQL over a row of the source, and its type
+
+_DATABASE = """
+SELECT c.system_identifier || '-' || d.oid
+  FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
+ WHERE d.datname = pg_catalog.current_database()
+"""
+# A transaction that this snapshot sees as ended has put into the catalog what it ever will.
+_ORPHANS = """
+SELECT made.url FROM unnest(%(urls)s::text[], %(xids)s::text[]) AS made (url, xid)
+ WHERE pg_visible_in_snapshot(made.xid::xid8, pg_current_snapshot())
+   AND made.xid::xid8 IS DISTINCT FROM pg_current_xact_id_if_assigned()
+   AND NOT EXISTS (SELECT FROM pgtrickle.pgt_traces t WHERE t.url = made.url)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a boundary reads of one source."""
+
+    relid: int
+    name: str
+    columns: TraceColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A trace as a refresh found or left it; it is recorded when the refresh is."""
+
+    url: str
+    columns: TraceColumns
+    version: int
+    row: TraceRow | None  # None: loaded in this transaction
+
+    @property
+    def wires(self) -> list[tuple[str, Wire]]:
+        """The columns' own texts and forms, in order."""
+        return [(text, wire_of(type)) for text, type in self.columns]
+
+
+def needs(boundary: Op) -> dict[int, Need]:
+    """Return what a boundary reads of each source; a text is the same column in every scan."""
+    found: dict[int, Need] = {}
+    for scan in scans(boundary):
+        known = found.get(scan.source.oid)
+        columns = dict(known.columns) if known else {}
+        columns |= zip(scan.attributes, (c.type for c in scan.columns), strict=True)
+        found[scan.source.oid] = Need(scan.source.oid, scan.source.name, tuple(columns.items()))
+    return found
+
+
+def columns_of(row: TraceRow) -> TraceColumns:
+    """Return the columns of a recorded trace."""
+    decoded: Any = decode(list(row.columns))
+    return tuple((text, type) for text, type in decoded)
+
+
+def load(conn: Connection[Any], lake: Lake, need: Need, epoch: Epoch) -> Standing:
+    """Make a trace with all rows that the source has in this transaction's snapshot."""
+    url = lake.new_url(f"source-{need.relid}")
+    trace = Trace(url, lake.storage_options)
+    standing = Standing(url, need.columns, 0, None)
+    rows = _rows(conn, need.columns, f"1 FROM {need.name}")
+    with lake_errors(lake):
+        version = trace.append(epoch.epoch, rows, trace.create(standing.wires))
+    return Standing(url, need.columns, version, None)
+
+
+def catch_up(
+    conn: Connection[Any], lake: Lake, row: TraceRow, since: Epoch, now: tuple[Epoch, str]
+) -> Standing:
+    """Append to a trace what its source's buffer holds that the trace has not seen."""
+    epoch, buffer = now
+    columns = columns_of(row)
+    if row.epoch == epoch.epoch:
+        return Standing(row.url, columns, row.version, row)
+    unseen = sql.SQL(
+        "NOT (pg_visible_in_snapshot(__xid, {}::pg_snapshot) OR __xid = {}::xid8)"
+    ).format(sql.Literal(since.snapshot), sql.Literal(since.xid))
+    changes = f"FROM {buffer} WHERE {unseen.as_string(conn)}"
+    trace = Trace(row.url, lake.storage_options)
+    try:
+        with lake_errors(lake), conn.transaction():
+            rows = _rows(conn, columns, f"{WEIGHT} {changes}")
+            version = trace.append(epoch.epoch, rows, row.version)
+    except InexactValue:
+        # Perhaps of a row that no epoch shows: it came and went since the last one.
+        rows = _net_rows(conn, columns, changes)
+        with lake_errors(lake):
+            version = trace.append(epoch.epoch, rows, row.version)
+    with lake_errors(lake):
+        version = _tidied(trace, row, version)
+    return Standing(row.url, columns, version, row)
+
+
+def _tidied(trace: Trace, row: TraceRow, version: int) -> int:
+    """Merge the many small files of past epochs, which nobody asks for apart any more.
+
+    What the merge before this one replaced goes now: no version that counts names it.
+    """
+    if len(trace.files(row.version)) <= MANY_FILES:
+        return version
+    trace.vacuum([row.version, version])
+    return trace.compact(version, upto=row.epoch, keep_after=row.epoch)
+
+
+def _rows(conn: Connection[Any], columns: TraceColumns, rest: str) -> Iterator[pa.RecordBatch]:
+    wires = [(_shown(text), wire_of(type)) for text, type in columns]
+    values = [outgoing(text, wire_of(type), type) for text, type in columns]
+    return copy_out(conn, f"SELECT {listed([*values, rest])}", [*wires, (WEIGHT, INTEGER)])
+
+
+def _net_rows(
+    conn: Connection[Any], columns: TraceColumns, changes: str
+) -> Iterator[pa.RecordBatch]:
+    """Leave out what came and went again; values are told apart by their text."""
+    texts = listed(f"({text})::text" for text, _ in columns)
+    group = f" GROUP BY {texts}" if texts else ""
+    firsts = [f"(array_agg({text}))[1] AS {physical(i)}" for i, (text, _) in enumerate(columns)]
+    summed = f"SELECT {listed([*firsts, f'sum({WEIGHT}) AS {WEIGHT}'])} {changes}{group}"
+    held = tuple((physical(i), type) for i, (_, type) in enumerate(columns))
+    return _rows(conn, held, f"{WEIGHT} FROM ({summed} HAVING sum({WEIGHT}) <> 0) AS net")
+
+
+def _shown(text: str) -> str:
+    """Return a column's name as the user knows it; an expression as it is."""
+    is_name = re.fullmatch(r'"(?:[^"]|"")*"', text) is not None
+    return text[1:-1].replace('""', '"') if is_name else text
+
+
+def record(conn: Connection[Any], pgt_id: int, found: Mapping[int, Standing], epoch: Epoch) -> None:
+    """Tell the catalog which versions count from now on."""
+    for relid, standing in found.items():
+        if standing.row is not None:
+            traces.record_version(conn, standing.row.trace_id, standing.version, epoch)
+        else:
+            where = standing.url, encode(standing.columns)
+            traces.record_trace(conn, (pgt_id, relid), where, (standing.version, epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLake(Lake):
+    """The lake as one transaction sees it: the names of what it makes begin with its own."""
+
+    mark: str = ""
+
+    def new_url(self, what: str) -> str:
+        """Return a place that nobody else uses, and that tells who made it."""
+        return Lake.new_url(self, f"{self.mark}-{what}")
+
+
+def own_lake(conn: Connection[Any], lake: Lake, epoch: Epoch) -> Lake:
+    """Return the lake for the transaction of this epoch."""
+    mark = f"{_database(conn)}-{epoch.xid}"
+    return OwnLake(_root(lake), lake.storage_options, lake.spark, mark)
+
+
+def sweep(conn: Connection[Any], lake: Lake) -> None:
+    """Delete the files of traces that nobody reads; a crash in between leaves them for later."""
+    for row in traces.list_unread(conn):
+        _drop(lake, row.url)
+        traces.drop_trace(conn, row.trace_id)
+    sweep_orphans(conn, lake)
+
+
+def sweep_orphans(conn: Connection[Any], lake: Lake) -> None:
+    """Delete what transactions left that were rolled back, by a kill or otherwise."""
+    mark = re.compile(rf"{_database(conn)}-(\d+)-.*")
+    made = [found for name in _directories(lake) if (found := mark.fullmatch(name))]
+    columns = {
+        "urls": [f"{_root(lake)}/{found[0]}" for found in made],
+        "xids": [found[1] for found in made],
+    }
+    for (url,) in conn.execute(_ORPHANS, columns).fetchall():
+        _drop(lake, url)
+
+
+@contextmanager
+def lake_errors(lake: Lake) -> Iterator[None]:
+    """Raise an error of ours if the lake cannot be read or written."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        raise ServerResources(
+            f"the lake at {lake.url} fails: {error}",
+            "it cannot be reached, is full, or refuses these rights",
+            "see to it, then refresh again",
+        ) from error
+
+
+def _database(conn: Connection[Any]) -> str:
+    """Return what tells this database from all others: several may share a lake."""
+    row = conn.execute(_DATABASE).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _root(lake: Lake) -> str:
+    """Return where the lake is, from wherever one looks."""
+    return lake.url.rstrip("/") if "://" in lake.url else os.path.abspath(lake.url)
+
+
+def _directories(lake: Lake) -> list[str]:
+    root = _root(lake)
+    storage: fs.FileSystem
+    if "://" in root:
+        storage = fs.PyFileSystem(DeltaStorageHandler(root, dict(lake.storage_options)))
+    else:
+        storage = fs.SubTreeFileSystem(root, fs.LocalFileSystem())
+    with lake_errors(lake):
+        found = storage.get_file_info(fs.FileSelector("", allow_not_found=True))
+    return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
+def _drop(lake: Lake, url: str) -> None:
+    with lake_errors(lake), suppress(FileNotFoundError):  # another sweeps it at the same time
+        Trace(url, lake.storage_options).drop()

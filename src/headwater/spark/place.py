@@ -1,0 +1,277 @@
+"""A view cut in two: what Spark computes from the traces, and what PostgreSQL makes of that.
+
+The *boundary* is the part for Spark: the input of the root aggregate where there is one, else the
+view without the projections and filters on top that Spark cannot evaluate. Inside it, an expression
+that is not in the whitelist but reads one source only moves down to that scan, where PostgreSQL
+evaluates it at ingest. The *rest* is the view over the rows that Spark hands over.
+
+Scans of the boundary name SQL text over a row of their source as attributes, not only columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headwater.algebra.expr import Expr, as_column, column, refs, show, substitute, text
+from headwater.algebra.ops import (
+    Aggregate,
+    AntiJoin,
+    Filter,
+    Join,
+    Op,
+    Output,
+    Project,
+    Repeat,
+    Scan,
+    Single,
+    Source,
+    UnionAll,
+    schema,
+)
+from headwater.algebra.prune import prune
+from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
+from headwater.algebra.sink import sink
+from headwater.algebra.walk import rebuild
+from headwater.delta.differentiate import differentiate
+from headwater.postgres.maintenance import is_additive, root_aggregate
+from headwater.postgres.quote import identifier
+from headwater.spark.render import Renderer, all_wires
+from headwater.spark.wires import NotOnSpark, Wires, expression_fault, wires
+from headwater.sql.scales import shape
+
+LANDED_OID = -2  # the rows that Spark hands over, as a source of the rest
+BOOLEAN = SqlType("boolean")
+MAX_SCANS = 100  # in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A view that runs on Spark: what Spark computes, and the view over what it hands over."""
+
+    boundary: Op
+    rest: Op
+
+
+def place(view: Op, landed: Callable[[Schema], str]) -> Placed:
+    """Cut a view in two; `landed` names the relation that will hold what Spark hands over.
+
+    Raises NotOnSpark with the reason if no cut leaves Spark only what it can do exactly.
+    """
+    view = sink(view)
+    root = root_aggregate(view)
+    faults: list[NotOnSpark] = []
+    cuts = [(cut, top) for top in (False, True) for cut in _chain(root.input if root else view)]
+    for candidate, moves_top in cuts:
+        try:
+            placer = _Placer(frozenset() if moves_top else frozenset(_chain(candidate)))
+            boundary = _narrowed(prune(placer.placed(candidate)), schema(candidate))
+            _check_root(root, candidate, wires(boundary))
+            _check_size(boundary)
+            columns = schema(candidate)
+            scan = Scan(Source(LANDED_OID, landed(columns)), columns, names(columns))
+            return Placed(boundary, _replaced(view, candidate, scan))
+        except NotOnSpark as fault:
+            faults.append(fault)
+    raise faults[0]
+
+
+def _check_root(root: Aggregate | None, boundary: Op, columns: Wires) -> None:
+    """Groups that are recomputed are read by their keys, which Spark must be able to find."""
+    if root is None or is_additive(root):
+        return
+    if not root.keys:
+        raise NotOnSpark("an aggregate over all rows would be recomputed from all rows")
+    if boundary is not root.input or not all(columns[key].comparable for key in root.keys):
+        raise NotOnSpark("Spark cannot find the rows of a group that must be recomputed")
+
+
+def _check_size(boundary: Op) -> None:
+    """Refuse what Spark would plan longer than it would run: every outer join doubles the tree."""
+    counted: list[Scan] = []
+
+    def read(scan: Scan, is_delta: bool) -> str:
+        counted.append(scan)
+        return "t"
+
+    Renderer(all_wires(boundary), read, lambda statement: "t").render(differentiate(boundary))
+    if len(counted) > MAX_SCANS:
+        raise NotOnSpark(f"its change would read the sources {len(counted)} times")
+
+
+def _chain(op: Op) -> Iterator[Op]:
+    """The operator, then what is below each projection and filter on top of it."""
+    yield op
+    if isinstance(op, Project | Filter | Repeat):
+        yield from _chain(op.input)
+
+
+def _replaced(op: Op, old: Op, new: Op) -> Op:
+    return new if op is old else rebuild(op, lambda child: _replaced(child, old, new))
+
+
+class _Placer:
+    """Moves what Spark cannot evaluate down to the scans.
+
+    The values of projections in `fixed` stay where they are: PostgreSQL evaluates them for the rows
+    that are left in the end, and at a scan they might fail for a row that a join leaves out.
+    Conditions may always move, since SQL promises no order among them.
+    """
+
+    def __init__(self, fixed: frozenset[Op]) -> None:
+        self._fixed = fixed
+        self._number = 0
+
+    def placed(self, op: Op) -> Op:  # noqa: PLR0911 - one case per node
+        """Return the same relation, of which Spark can evaluate every expression."""
+        match op:
+            case Scan():
+                return replace(op, attributes=tuple(map(identifier, op.attributes)))
+            case Single():
+                return op
+            case Project():
+                return self._project(op)
+            case Filter():
+                return self._filter(op)
+            case Repeat():
+                return self._repeat(op)
+            case Join() | AntiJoin():
+                return self._join(op)
+            case Aggregate() | UnionAll():
+                return rebuild(op, self.placed)
+        raise NotOnSpark(f"{type(op).__name__} has no form in Spark")
+
+    def _project(self, op: Project) -> Op:
+        below, outputs = self.placed(op.input), []
+        for output in op.outputs:
+            fault = self._fault(below, output.expr)
+            if fault is not None and op in self._fixed:
+                raise NotOnSpark(fault)
+            below, expr = self._value(below, output.expr, output.column.type, guarded=True)
+            outputs.append(replace(output, expr=expr))
+        return Project(below, tuple(outputs))
+
+    def _filter(self, op: Filter) -> Op:
+        below, tests = self.placed(op.input), []
+        for conjunct in op.conjuncts:
+            below, test = self._value(below, conjunct, BOOLEAN)
+            tests.append(test)
+        return _narrowed(Filter(below, tuple(tests)), schema(op))
+
+    def _repeat(self, op: Repeat) -> Op:
+        below, times = self._value(self.placed(op.input), op.times, BIGINT)
+        return _narrowed(Repeat(below, times), schema(op))
+
+    def _join(self, op: Join | AntiJoin) -> Op:
+        left, right, on = self.placed(op.left), self.placed(op.right), []
+        for conjunct in op.on:
+            fault = expression_fault(conjunct, {**wires(left), **wires(right)})
+            if fault is None:
+                on.append(conjunct)
+                continue
+            left, right, test = self._moved(left, right, conjunct, fault)
+            on.append(test)
+        return _narrowed(replace(op, left=left, right=right, on=tuple(on)), schema(op))
+
+    def _moved(self, left: Op, right: Op, conjunct: Expr, fault: str) -> tuple[Op, Op, Expr]:
+        """Move a condition on one side of a join into that side."""
+        if refs(conjunct) <= set(names(schema(left))):
+            below, test = self._down(left, conjunct, (BOOLEAN, fault))
+            return below, right, test
+        if refs(conjunct) <= set(names(schema(right))):
+            below, test = self._down(right, conjunct, (BOOLEAN, fault))
+            return left, below, test
+        raise NotOnSpark(fault)
+
+    def _fault(self, below: Op, expr: Expr) -> str | None:
+        return None if as_column(expr) is not None else expression_fault(expr, wires(below))
+
+    def _value(
+        self, below: Op, expr: Expr, type: SqlType, *, guarded: bool = False
+    ) -> tuple[Op, Expr]:
+        """Return an expression that Spark can evaluate, over an input that may have grown."""
+        fault = self._fault(below, expr)
+        if fault is None:
+            return below, expr
+        return self._down(below, expr, (type, fault), guarded=guarded)
+
+    def _down(
+        self, below: Op, expr: Expr, why: tuple[SqlType, str], *, guarded: bool = False
+    ) -> tuple[Op, Expr]:
+        type, fault = why
+        self._number += 1
+        made = Column(f"__placed {self._number}", type)
+        grown = _pushed(below, expr, made, guarded=guarded)
+        if grown is None:
+            raise NotOnSpark(fault)
+        return grown, column(made.name)
+
+
+def _narrowed(op: Op, wanted: Schema) -> Op:
+    """Leave out what was added below for a condition."""
+    if names(schema(op)) == names(wanted):
+        return op
+    return Project(op, tuple(Output(c, column(c.name)) for c in wanted))
+
+
+def _pushed(  # noqa: C901, PLR0911 - one case per node
+    op: Op, expr: Expr, made: Column, *, guarded: bool
+) -> Op | None:
+    """Return the operator with one more column, computed at a scan; None if no one scan will do.
+
+    A value that stood above a filter is looked at only where the filter holds.
+    """
+    push = partial(_pushed, made=made, guarded=guarded)
+    match op:
+        case Scan():
+            return _computed(op, expr, made)
+        case Filter() if guarded:
+            below = push(op.input, text("CASE WHEN ", _all(op.conjuncts), " THEN ", expr, " END"))
+            return below and replace(op, input=below)
+        case Filter() | Repeat():
+            below = push(op.input, expr)
+            return below and replace(op, input=below)
+        case Project():
+            below = push(op.input, substitute(expr, {o.column.name: o.expr for o in op.outputs}))
+            output = Output(made, column(made.name))
+            return below and replace(op, input=below, outputs=(*op.outputs, output))
+        case Join():
+            for side in ("left", "right"):
+                if refs(expr) <= set(names(schema(getattr(op, side)))):
+                    below = push(getattr(op, side), expr)
+                    return below and replace(op, **{side: below})  # type: ignore[arg-type]
+        case AntiJoin():
+            below = push(op.left, expr)
+            return below and replace(op, left=below)
+    return None
+
+
+def _all(conjuncts: tuple[Expr, ...]) -> Expr:
+    joined: list[str | Expr] = []
+    for conjunct in conjuncts:
+        joined += [" AND " if joined else "", "(", conjunct, ")"]
+    return text(*joined)
+
+
+def _computed(scan: Scan, expr: Expr, made: Column) -> Scan:
+    """Add SQL over a row of the source; a numeric of certain scale is as good as numeric(p, s)."""
+    of = dict(zip(names(scan.columns), scan.attributes, strict=True))
+    fixed = shape(expr, {c.name: c.type for c in scan.columns})
+    if made.type.name == "numeric" and fixed is not None:
+        made = replace(made, type=SqlType("numeric({},{})".format(*fixed)))
+    shown = f"({show(expr, lambda name: of[name])})"
+    return replace(scan, columns=(*scan.columns, made), attributes=(*scan.attributes, shown))
+
+
+def summed(placed: Placed) -> Aggregate | None:
+    """Return the root aggregate over the boundary if Spark sums its groups."""
+    root = root_aggregate(placed.rest)
+    if root is None or not is_additive(root) or not isinstance(root.input, Scan):
+        return None
+    aggregate = replace(root, input=placed.boundary)
+    try:
+        wires(aggregate)
+    except NotOnSpark:
+        return None
+    return aggregate

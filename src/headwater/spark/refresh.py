@@ -1,0 +1,223 @@
+"""Refresh of one stream table on Spark, inside the caller's REPEATABLE READ transaction.
+
+Ingest, one statement on Spark, hand over, apply: the last step is PostgreSQL's own. The catalog
+learns of the new versions of the traces in the same transaction; if that is rolled back, the next
+refresh cuts off what the lake holds beyond the versions that count.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from functools import lru_cache
+from typing import Any
+
+from psycopg import Connection
+
+from headwater.algebra.codec import decode_op, encode
+from headwater.algebra.ops import After, Aggregate, Empty, Keys, Op, schema
+from headwater.algebra.schema import names
+from headwater.catalog import epochs, traces
+from headwater.catalog.model import Epoch, StreamTable, TraceRow
+from headwater.catalog.settings import Settings
+from headwater.catalog.standing import Standing
+from headwater.delta.differentiate import differentiate
+from headwater.delta.pushdown import push_keys
+from headwater.postgres.apply import COUNTS, DeltaReader, render_differential, render_groups
+from headwater.postgres.maintenance import is_additive, plan_maintenance
+from headwater.postgres.quote import identifier, listed
+from headwater.postgres.refresh import (
+    COSTS,
+    Choice,
+    Outcome,
+    Stopwatch,
+    check_counts,
+    choose,
+    counted,
+    store,
+)
+from headwater.postgres.render import Renderer as PostgresRenderer
+from headwater.postgres.session import pin, unpin
+from headwater.postgres.storage import current_query, fill_state, load_plan
+from headwater.postgres.target import Target
+from headwater.spark import ingest
+from headwater.spark.compute import Compute
+from headwater.spark.lake import get_lake
+from headwater.spark.landing import (
+    GROUPS,
+    drop_landed,
+    land_change,
+    land_groups,
+    land_rows,
+    read_landed,
+)
+from headwater.spark.place import LANDED_OID, Placed, summed
+
+LANDED = frozenset({LANDED_OID})
+
+
+def stored_placed(placed: Placed) -> dict[str, str]:
+    """Return what the catalog keeps of a plan for Spark."""
+    return {
+        "boundary": json.dumps(encode(placed.boundary)),
+        "rest": json.dumps(encode(placed.rest)),
+    }
+
+
+def load_placed(st: StreamTable) -> Placed:
+    """Return the plan for Spark of a stream table."""
+    stored = st.plan["spark"]
+    return _decoded(stored["boundary"], stored["rest"])
+
+
+@lru_cache(maxsize=256)
+def _decoded(boundary: str, rest: str) -> Placed:
+    return Placed(decode_op(json.loads(boundary)), decode_op(json.loads(rest)))
+
+
+def refresh_table(
+    conn: Connection[Any], standing: Standing, settings: Settings, epoch: Epoch
+) -> Outcome:
+    """Move one stream table to the state of this transaction; what it reads is there already."""
+    watch = Stopwatch()
+    with watch.step("choose"):
+        choice = choose(conn, standing, settings)
+    if choice.action == "NO_DATA":
+        return Outcome("NO_DATA", timings=watch.timings)
+    return _Refresh(conn, standing, epoch, watch).run(choice, settings)
+
+
+class _Refresh:
+    """One refresh, with what its steps share."""
+
+    def __init__(
+        self, conn: Connection[Any], standing: Standing, epoch: Epoch, watch: Stopwatch
+    ) -> None:
+        self._conn, self._standing, self._epoch, self._watch = conn, standing, epoch, watch
+        self._st = standing.table
+        self._lake = ingest.own_lake(conn, get_lake(conn), epoch)
+        self._placed = load_placed(self._st)
+        self._needs = ingest.needs(self._placed.boundary)
+        self._rest = plan_maintenance(self._placed.rest)
+        self._target: Target = load_plan(self._st)[1]
+
+    def run(self, choice: Choice, settings: Settings) -> Outcome:
+        known = {row.source_relid: row for row in traces.list_traces(self._conn, self._st.pgt_id)}
+        if choice.action == "DIFFERENTIAL" and not self._needs.keys() <= known.keys():
+            choice = Choice("REINITIALIZE", "the lake holds no copy of a source")
+        since = {row.epoch: epochs.get_epoch(self._conn, row.epoch) for row in known.values()}
+        if choice.action == "REINITIALIZE":
+            ingest.sweep_orphans(self._conn, self._lake)
+        costs = COSTS if choice.action == "DIFFERENTIAL" else {}
+        is_other = pin(self._conn, self._standing, settings, **costs)
+        with self._watch.step("ingest"):
+            found = self._ingest(choice, known, since)
+        counts, jobs = self._computed(choice, found)
+        if is_other:
+            unpin(self._conn)
+        ingest.record(self._conn, self._st.pgt_id, found, self._epoch)
+        check_counts(self._st, counts)
+        timings = {**self._watch.timings, "spark_jobs": float(jobs)}
+        return Outcome(choice.action, counts, choice.reason, timings)
+
+    def _computed(
+        self, choice: Choice, found: dict[int, ingest.Standing]
+    ) -> tuple[dict[str, int], int]:
+        """Write the new rows; return their counts, and how many jobs Spark ran for them."""
+        stood = self._standing.epoch.epoch if self._standing.epoch else 0
+        span = stood, self._epoch.epoch
+        with closing(Compute(self._lake, found, self._placed.boundary, span)) as compute:
+            if choice.action == "DIFFERENTIAL":
+                counts = self._differential(compute, choice.changed)
+            else:
+                counts = self._recompute(compute)
+            drop_landed(self._conn)
+            counts["delta_rows"] = compute.change_rows() if choice.changed else 0
+            return counts, compute.jobs
+
+    def _ingest(
+        self, choice: Choice, known: dict[int, TraceRow], since: dict[int, Epoch]
+    ) -> dict[int, ingest.Standing]:
+        """Bring the traces up to this epoch; a rebuild loads them anew."""
+        buffers = {t.source_relid: str(t.buffer_name) for t in self._standing.sources}
+        found = {}
+        for oid, need in self._needs.items():
+            row = known.get(oid)
+            if row is None or choice.action == "REINITIALIZE":
+                found[oid] = ingest.load(self._conn, self._lake, need, self._epoch)
+            else:
+                now = self._epoch, buffers[oid]
+                found[oid] = ingest.catch_up(self._conn, self._lake, row, since[row.epoch], now)
+        return found
+
+    def _differential(self, compute: Compute, changed: frozenset[int]) -> dict[str, int]:
+        change = differentiate(self._placed.boundary, changed)
+        if isinstance(change, Empty):
+            return dict.fromkeys(COUNTS, 0)
+        statement = self._landed_groups(compute, change)
+        if statement is None:
+            statement = self._landed_change(compute, change)
+        with self._watch.step("apply"):
+            return counted(self._conn, statement)
+
+    def _landed_groups(self, compute: Compute, change: Op) -> str | None:
+        """Let Spark sum per group, if it can, and return the statement that follows the sums."""
+        aggregate = summed(self._placed)
+        if aggregate is None:
+            return None
+        with self._watch.step("spark"):
+            rows = compute.collect(compute.grouped(aggregate, change))
+        with self._watch.step("land"):
+            land_groups(self._conn, schema(aggregate), compute.wires, rows)
+        return render_groups(self._rest, self._target, GROUPS)
+
+    def _landed_change(self, compute: Compute, change: Op) -> str:
+        """Hand over rows; where groups must be recomputed, all rows of those that are touched."""
+        columns, root = schema(self._placed.boundary), self._rest.root
+        with self._watch.step("spark"):
+            rows = compute.collect(compute.consolidated(change))
+        with self._watch.step("land"):
+            land_change(self._conn, columns, compute.wires, rows)
+        if root is not None and not is_additive(root):
+            touched = Keys(change, root.keys)
+            state = After(push_keys(self._placed.boundary, root.keys, touched))
+            with self._watch.step("spark"):
+                rows = compute.collect(compute.consolidated(state))
+            with self._watch.step("land"):
+                land_rows(self._conn, columns, compute.wires, rows)
+        reader = DeltaReader({LANDED_OID: read_landed(columns)})
+        return str(render_differential(self._rest, self._target, LANDED, reader))
+
+    def _recompute(self, compute: Compute) -> dict[str, int]:
+        """Compute everything anew and write the difference: readers see the old or the new rows."""
+        aggregate = summed(self._placed)
+        state = After(self._placed.boundary)
+        with self._watch.step("spark"):
+            if aggregate is not None:
+                rows = compute.stream(compute.grouped(aggregate, state))
+                land_groups(self._conn, schema(aggregate), compute.wires, rows)
+            else:
+                columns = schema(self._placed.boundary)
+                rows = compute.stream(compute.consolidated(state))
+                land_rows(self._conn, columns, compute.wires, rows)
+        if self._rest.root is not None and self._target.state is not None:
+            with self._watch.step("state"):
+                self._fill_state(aggregate)
+        whole = PostgresRenderer().render(self._rest.view).sql
+        with self._watch.step("apply"):
+            query = current_query(self._rest, self._target, whole)
+            return store(self._conn, self._st, self._target, query)
+
+    def _fill_state(self, aggregate: Aggregate | None) -> None:
+        assert self._target.state is not None
+        if aggregate is None:
+            fill_state(self._conn, self._rest, self._target.state)
+            return
+        columns = listed(identifier(name) for name in names(schema(aggregate)))
+        there = f"{identifier(aggregate.count.name)} <> 0" if aggregate.keys else "TRUE"
+        self._conn.execute(f"TRUNCATE {self._target.state}")
+        self._conn.execute(
+            f"INSERT INTO {self._target.state} ({columns})"
+            f" SELECT {columns} FROM {GROUPS} WHERE {there}"
+        )
+        self._conn.execute(f"ANALYZE {self._target.state}")

@@ -1,0 +1,276 @@
+"""Operator trees to Spark SQL.
+
+Every relation has a column `__weight`: a trace holds what came and what went, and joins and sums
+need no more than the product of weights. Keyed operators consolidate what they look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headwater.algebra.expr import Expr, as_column, refs
+from headwater.algebra.ops import (
+    After,
+    Aggregate,
+    AntiJoin,
+    Call,
+    Consolidate,
+    Delta,
+    Empty,
+    Filter,
+    Join,
+    Keys,
+    Kind,
+    Negate,
+    Op,
+    Project,
+    Repeat,
+    Restrict,
+    Scan,
+    SemiJoin,
+    Single,
+    UnionAll,
+    schema,
+)
+from headwater.algebra.schema import names
+from headwater.algebra.walk import walk
+from headwater.delta.sharing import Sharing
+from headwater.errors import bug
+from headwater.spark.translate import Refused, translate
+from headwater.spark.wire import Wire
+from headwater.spark.wires import called, quoted, wires
+
+WEIGHT = "__weight"
+
+# What holds the rows of a scan: its changes, or its state.
+Read = Callable[[Scan, bool], str]
+# Keeps the rows of a SELECT that is used more than once, and names what holds them.
+Keep = Callable[[str], str]
+
+
+def all_wires(boundary: Op) -> dict[str, Wire]:
+    """Return the form of every column of a tree; names are unique in it."""
+    return {name: wire for op in dict.fromkeys(walk(boundary)) for name, wire in wires(op).items()}
+
+
+class Renderer:
+    """Renders trees over columns of known form.
+
+    `read(scan, is_delta)` gives the relation that holds a scan's columns, by their names in the
+    tree, and weights. What occurs more than once is kept: Spark inlines common tables, and a tree
+    of outer joins would grow beyond all bounds.
+    """
+
+    def __init__(self, columns: Mapping[str, Wire], read: Read, keep: Keep) -> None:
+        self._columns, self._read, self._keep = columns, read, keep
+        self._sharing = Sharing()
+        self._kept: dict[Op, str] = {}
+
+    def render(self, op: Op) -> str:
+        """Return the SELECT of a tree, with weights."""
+        self._sharing.count(op)
+        return self._render(op)
+
+    def _render(self, op: Op) -> str:
+        if not self._sharing.is_shared(op):
+            return self._made(op)
+        if op not in self._kept:
+            self._kept[op] = self._keep(self._made(op))
+        return _select([*_listed(op), WEIGHT], self._kept[op])
+
+    def _made(self, op: Op) -> str:
+        table: dict[type[Op], Callable[[Any], str]] = {
+            Scan: self.render_scan,
+            Single: self.render_single,
+            Project: self.render_project,
+            Filter: self.render_filter,
+            Repeat: self.render_repeat,
+            UnionAll: self.render_union_all,
+            Join: self.render_join,
+            SemiJoin: self.render_semi_join,
+            AntiJoin: self.render_anti_join,
+            Aggregate: self.render_aggregate,
+            Delta: self.render_delta,
+            After: self.render_after,
+            Empty: self.render_empty,
+            Negate: self.render_negate,
+            Consolidate: self.render_consolidate,
+            Keys: self.render_keys,
+            Restrict: self.render_restrict,
+        }
+        if type(op) not in table:
+            raise bug(f"{type(op).__name__} cannot be rendered", "it should have been simplified")
+        return table[type(op)](op)
+
+    # --- linear ---
+
+    def render_scan(self, op: Scan) -> str:
+        """The state of a source."""
+        return _select([*_listed(op), WEIGHT], self._read(op, False))
+
+    def render_delta(self, op: Delta) -> str:
+        """The change of a source."""
+        assert isinstance(op.input, Scan)
+        return _select([*_listed(op), WEIGHT], self._read(op.input, True))
+
+    def render_after(self, op: After) -> str:
+        """A state is what its scans read."""
+        return self._render(op.input)
+
+    def render_single(self, op: Single) -> str:
+        """One row."""
+        return f"SELECT 1 AS {WEIGHT}"
+
+    def render_empty(self, op: Empty) -> str:
+        """No row, of the right types."""
+        columns = [
+            f"CAST(NULL AS {self._columns[c.name].spark}) AS {quoted(c.name)}" for c in op.columns
+        ]
+        return f"SELECT {', '.join([*columns, f'1 AS {WEIGHT}'])} WHERE FALSE"
+
+    def render_project(self, op: Project) -> str:
+        """Values by the whitelist."""
+        outputs = [f"{self._value(o.expr)} AS {quoted(o.column.name)}" for o in op.outputs]
+        return _select([*outputs, WEIGHT], self._inner(op.input))
+
+    def render_filter(self, op: Filter) -> str:
+        """Conditions by the whitelist."""
+        select = _select([*_listed(op), WEIGHT], self._inner(op.input))
+        return f"{select} WHERE {self._test(op.conjuncts)}"
+
+    def render_repeat(self, op: Repeat) -> str:
+        """Weights multiply; NULL and numbers below 1 give no row."""
+        times = self._value(op.times)
+        columns = [*_listed(op), f"{WEIGHT} * {times} AS {WEIGHT}"]
+        return f"{_select(columns, self._inner(op.input))} WHERE {times} > 0"
+
+    def render_union_all(self, op: UnionAll) -> str:
+        """Branches by position."""
+        arms = []
+        for arm in op.inputs:
+            pairs = zip(names(schema(arm)), names(op.columns), strict=True)
+            outputs = [f"{self._fitted(a, c)} AS {quoted(c)}" for a, c in pairs]
+            arms.append(_select([*outputs, WEIGHT], self._inner(arm)))
+        return "\nUNION ALL\n".join(arms)
+
+    def _fitted(self, name: str, union: str) -> str:
+        """A column that is NULL in one branch takes the type that it has in the others."""
+        own, wanted = self._columns[name].spark, self._columns[union].spark
+        return quoted(name) if own == wanted else f"CAST({quoted(name)} AS {wanted})"
+
+    def render_negate(self, op: Negate) -> str:
+        """The opposite weights."""
+        return _select([*_listed(op), f"-{WEIGHT} AS {WEIGHT}"], self._inner(op.input))
+
+    # --- joins ---
+
+    def render_join(self, op: Join) -> str:
+        """Weights multiply."""
+        columns = [*_listed(op), f"l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"]
+        left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
+        return f"{_select(columns, left)} JOIN {right} ON {self._test(op.on)}"
+
+    def render_semi_join(self, op: SemiJoin) -> str:
+        """Any match counts, whatever its weight."""
+        columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
+        left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
+        return f"{_select(columns, left)} LEFT SEMI JOIN {right} ON {self._test(op.on)}"
+
+    def render_anti_join(self, op: AntiJoin) -> str:
+        """Matches are counted by weight, per value of the left columns that the condition reads.
+
+        Values are compared by image, NULL equal to NULL: it is the same row on both sides.
+        """
+        own = [name for name in names(schema(op.left)) if name in refs(*op.on)]
+        keys = [quoted(name) for name in own]
+        left = self._render(op.left)
+        distinct = f"(SELECT DISTINCT {', '.join(keys) or '1'} FROM ({left}) AS q) AS l"
+        shown = ", ".join(f"l.{k}" for k in keys) or "1 AS one"
+        group = f" GROUP BY {', '.join(f'l.{k}' for k in keys)}" if keys else ""
+        matched = (
+            f"(SELECT {shown} FROM {distinct} JOIN {self._inner(op.right, 'r')}"
+            f" ON {self._test(op.on)}{group} HAVING sum(r.{WEIGHT}) <> 0) AS m"
+        )
+        same = " AND ".join(f"l.{k} <=> m.{k}" for k in keys) or "TRUE"
+        columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
+        return f"{_select(columns, f'({left}) AS l')} LEFT ANTI JOIN {matched} ON {same}"
+
+    # --- keyed ---
+
+    def render_aggregate(self, op: Aggregate) -> str:
+        """Groups that exist, each once."""
+        groups = self.grouped(op, self._render(op.input))
+        there = f" WHERE {quoted(op.count.name)} <> 0" if op.keys else ""
+        return f"{_select([*_listed(op), f'1 AS {WEIGHT}'], f'({groups}) AS q')}{there}"
+
+    def grouped(self, op: Aggregate, source: str) -> str:
+        """Return count and sums per group of signed rows; extrema of consolidated ones."""
+        if any(call.kind is not Kind.SUM for call in op.calls):
+            source = self._consolidated(op.input, source)
+        outputs = [quoted(key) for key in op.keys]
+        outputs.append(f"CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) AS {quoted(op.count.name)}")
+        outputs += [f"{self._called(call)} AS {quoted(call.column.name)}" for call in op.calls]
+        group = f" GROUP BY {', '.join(quoted(key) for key in op.keys)}" if op.keys else ""
+        return f"{_select(outputs, f'({source}) AS q')}{group}"
+
+    def _called(self, call: Call) -> str:
+        column = quoted(str(as_column(call.expr)))
+        if call.kind is not Kind.SUM:
+            return f"{call.kind.value}({column})"
+        wire = called(call, self._columns)
+        wide = f"CAST({column} AS {wire.spark})"
+        if wire.kind == "decimal":
+            # DECIMAL(38, s) times a weight would lose digits after the point.
+            signed = f"CASE WHEN {WEIGHT} = 1 THEN {wide} WHEN {WEIGHT} = -1 THEN -{wide}"
+            wide = (
+                f"{signed} ELSE CAST({wide} * CAST({WEIGHT} AS DECIMAL(10,0)) AS {wire.spark}) END"
+            )
+        else:
+            wide = f"{wide} * {WEIGHT}"
+        return f"CAST(coalesce(sum({wide}), 0) AS {wire.spark})"
+
+    def render_consolidate(self, op: Consolidate) -> str:
+        """One row per image."""
+        return self._consolidated(op, self._render(op.input))
+
+    def _consolidated(self, op: Op, source: str) -> str:
+        columns = _listed(op)
+        total = f"CAST(sum({WEIGHT}) AS INT) AS {WEIGHT}"
+        group = f" GROUP BY {', '.join(columns)}" if columns else ""
+        return f"{_select([*columns, total], f'({source}) AS q')}{group} HAVING sum({WEIGHT}) <> 0"
+
+    def render_keys(self, op: Keys) -> str:
+        """The distinct keys; of no column, one row or none."""
+        columns = [quoted(name) for name in op.columns]
+        if not columns:
+            return f"SELECT 1 AS {WEIGHT} FROM {self._inner(op.input)} LIMIT 1"
+        return f"SELECT DISTINCT {', '.join(columns)}, 1 AS {WEIGHT} FROM {self._inner(op.input)}"
+
+    def render_restrict(self, op: Restrict) -> str:
+        """NULL is a key like any other."""
+        columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
+        pairs = zip(op.columns, names(schema(op.keys)), strict=True)
+        on = " AND ".join(f"l.{quoted(a)} <=> k.{quoted(b)}" for a, b in pairs) or "TRUE"
+        left, keys = self._inner(op.input, "l"), self._inner(op.keys, "k")
+        return f"{_select(columns, left)} LEFT SEMI JOIN {keys} ON {on}"
+
+    def _inner(self, op: Op, alias: str = "q") -> str:
+        return f"({self._render(op)}) AS {alias}"
+
+    def _value(self, expr: Expr) -> str:
+        made = translate(expr, self._columns, quoted)
+        if isinstance(made, Refused):
+            raise bug("an expression without a form in Spark", made.reason)
+        return made.sql
+
+    def _test(self, conjuncts: tuple[Expr, ...]) -> str:
+        return " AND ".join(f"({self._value(c)})" for c in conjuncts) or "TRUE"
+
+
+def _listed(op: Op) -> list[str]:
+    return [quoted(name) for name in names(schema(op))]
+
+
+def _select(columns: list[str], source: str) -> str:
+    return f"SELECT {', '.join(columns)} FROM {source}"
