@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.scale import scaled
+from tests.scheduling import SPARK, OneSpark
 from tests.servers import Debian15, Embedded, Server
 
 MARKER_OF_DIRECTORY = {"property": "generated", "soak": "soak", "bench": "bench"}
@@ -22,6 +23,9 @@ settings.register_profile(
     "default", derandomize=False, deadline=None, print_blob=True, max_examples=scaled(100)
 )
 settings.load_profile("default")
+
+# What is meant to run on Spark says so: no other test starts a virtual machine.
+os.environ["PGOPTIONS"] = "-c pg_trickle.default_engine=postgres"
 
 
 @pytest.fixture(scope="session")
@@ -70,12 +74,20 @@ def conn(database: str) -> Iterator[psycopg.Connection]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of a directory that stands for a marker."""
+    """Mark the tests of a directory that stands for a marker, and give those on Spark more time."""
     here = Path(__file__).parent
     for item in items:
+        if item.nodeid.startswith(SPARK) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))  # one may start a few virtual machines
         directory = item.path.relative_to(here).parts[0]
         if directory in MARKER_OF_DIRECTORY:
             item.add_marker(MARKER_OF_DIRECTORY[directory])
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSpark | None:
+    """Replace the way that xdist shares out tests unless told another."""
+    return OneSpark(config, log) if config.getvalue("dist") == "load" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

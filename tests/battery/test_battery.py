@@ -43,9 +43,7 @@ class Run:
     def create(self) -> None:
         for fixture in list(self.live):
             try:
-                made = self.hw.create_stream_table(
-                    fixture.table, fixture.query, refresh_mode="DIFFERENTIAL"
-                )
+                made = self.make(fixture)
             except (headwater.HeadwaterError, psycopg.Error) as error:
                 self.fail(fixture, f"create: {type(error).__name__}: {error}")
                 continue
@@ -55,6 +53,11 @@ class Run:
                 self.fail(fixture, f"create: columns {columns_of(self.conn, fixture.table)}")
             elif fault := self.look(fixture):
                 self.fail(fixture, f"create: {fault}")
+
+    def make(self, fixture: Fixture) -> headwater.Created:
+        return self.hw.create_stream_table(
+            fixture.table, fixture.query, refresh_mode="DIFFERENTIAL", engine="postgres"
+        )
 
     def refresh(self, step: Step) -> None:
         for fixture in list(self.live):

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "catalog": {"errors", "graph"},
     "results": {"catalog"},
     "postgres": ENGINE,
-    "spark": ENGINE,
+    "spark": ENGINE | {"postgres"},  # which applies what Spark computed
     "api": API,
     "__init__": SCHEDULE,
     "schedule": SCHEDULE,

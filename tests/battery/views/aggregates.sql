@@ -220,3 +220,21 @@ SELECT abs(abs(value)) AS a, upper(lower(kind)) AS u, ((kind || 'x') || 'y') AS 
 -- functions_of_dependents: aggregate dependent-columns
 SELECT abs(c.id) AS a, upper(c.name) AS n, min(o.price) AS p
     FROM shop.customers c LEFT JOIN shop.orders o ON o.customer_id = c.id GROUP BY c.id;
+
+-- fixed_scales: aggregate numeric scale
+SELECT customer_id, sum(price * qty)::text AS revenue, avg(price * qty)::text AS mean,
+       sum(price * (1 - price) + 0.125)::text AS mixed, avg(- price * units)::text AS negative,
+       sum(price * price) FILTER (WHERE qty > 1)::text AS squares,
+       sum(CASE WHEN qty = 1 THEN price ELSE 0.00 END)::text AS chosen,
+       avg(COALESCE(price, 0))::text AS padded, sum(price::numeric(8, 4) + units)::text AS rounded
+    FROM shop.orders GROUP BY customer_id;
+
+-- fixed_scales_alone: aggregate numeric scale scalar
+SELECT sum(price * units)::text AS s, avg(price + credit)::text AS a, sum(abs(credit) - price) AS d,
+       sum(NULLIF(price, 1.00) * 2)::text AS n
+    FROM shop.orders o JOIN shop.customers c ON c.id = o.customer_id;
+
+-- fixed_scales_in_bag: aggregate numeric scale bag
+SELECT e.kind, t.s, t.s::text AS shown, t.a::text AS mean FROM shop.events e
+    LEFT JOIN (SELECT qty, sum(price * units) AS s, avg(price * price) AS a FROM shop.orders GROUP BY qty) t
+    ON t.qty = e.value;

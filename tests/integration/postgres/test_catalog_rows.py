@@ -407,12 +407,15 @@ def test_tracking_round_trip(catalog: Connection) -> None:
     assert tracking.list_tracking(catalog) == (changed,)
 
 
+DEFAULTS = Settings(default_engine="postgres")  # which all tests run under
+
+
 def test_settings_are_read_from_the_session(catalog: Connection) -> None:
-    assert read_settings(catalog) == Settings()
+    assert read_settings(catalog) == DEFAULTS
     catalog.execute("SET pg_trickle.enabled = off")
     catalog.execute("SET pg_trickle.auto_full_ratio = 0.5")
     catalog.execute("SET pg_trickle.log_level = 'DEBUG'")
-    expected = Settings(enabled=False, auto_full_ratio=0.5, log_level="debug")
+    expected = replace(DEFAULTS, enabled=False, auto_full_ratio=0.5, log_level="debug")
     assert read_settings(catalog) == expected
     catalog.execute("RESET pg_trickle.enabled")
     assert read_settings(catalog) == replace(expected, enabled=True)
@@ -422,7 +425,7 @@ def test_settings_of_the_database(catalog: Connection, database: str) -> None:
     name = catalog.info.dbname
     catalog.execute(f'ALTER DATABASE "{name}" SET pg_trickle.scheduler_interval_ms = 250'.encode())
     with psycopg.connect(database) as later:
-        assert read_settings(later) == Settings(scheduler_interval_ms=250)
+        assert read_settings(later) == replace(DEFAULTS, scheduler_interval_ms=250)
         later.execute("SET pg_trickle.cdc_mode = 'guess'")
         with pytest.raises(InvalidArgument, match=r"pg_trickle\.cdc_mode is set to 'guess'"):
             read_settings(later)

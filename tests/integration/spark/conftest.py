@@ -1,0 +1,39 @@
+"""The one Spark session of the tests; `tests.scheduling` keeps them all in one worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.errors import MissingComponent
+from headwater.spark.java import require_java
+from headwater.spark.session import SparkOptions, start_session, stop_session
+
+NOT_RUN = "not run: "
+OPTIONS = SparkOptions(master="local[2]")
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Java, without which a test cannot run: a failure in CI, a skip elsewhere."""
+    try:
+        require_java()
+    except MissingComponent as missing:
+        if must_run():
+            pytest.fail(str(missing))
+        pytest.skip(f"{NOT_RUN}Spark: {missing.what}")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:
+    """The session that the tests share; it must be left as it was."""
+    yield start_session(OPTIONS)
+    stop_session()
+
+
+def must_run() -> bool:
+    """Say whether a missing component is a failure here."""
+    return os.environ.get("CI") == "true" or os.environ.get("HEADWATER_TEST_REQUIRE_DB") == "1"

@@ -1,0 +1,93 @@
+"""The battery on Spark: every fixture that Spark takes, through every step, a few steps at a time.
+
+A refresh on Spark takes long beside one on PostgreSQL, so the steps come in a few batches, and
+`make test` takes every third fixture; `make soak` takes all. Each
+fixture that Spark refuses is named here with the reason, and runs on PostgreSQL beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import headwater
+from headwater.errors import UnsupportedQuery
+from tests.battery.changes import STEPS, Step
+from tests.battery.fixtures import GROUPS, Fixture
+from tests.battery.schema import ROWS, SETUP, deep_views
+from tests.battery.test_battery import CONSTANT, Run
+from tests.integration.spark.conftest import OPTIONS
+from tests.integration.spark.refusals import REFUSALS
+from tests.scale import scaled
+from tests.servers import Server
+
+BATCH = 14  # steps
+STRIDE = 1 if scaled(1) > 1 else 3  # `make test` takes every third fixture, `make soak` all
+
+
+def sample(group: str) -> list[Fixture]:
+    """Return the fixtures of a group to run; those of a chain read each other."""
+    return list(GROUPS[group] if group == "chains" else GROUPS[group][::STRIDE])
+
+
+class SparkRun(Run):
+    """Creates on Spark what Spark takes."""
+
+    refused: dict[str, str]
+
+    def make(self, fixture: Fixture) -> headwater.Created:
+        try:
+            return self.hw.create_stream_table(
+                fixture.table, fixture.query, refresh_mode="DIFFERENTIAL", engine="spark"
+            )
+        except UnsupportedQuery as refusal:
+            self.refused[fixture.name] = refusal.what.partition(": ")[2]
+        return super().make(fixture)
+
+
+@pytest.fixture
+def run(pg18: Server, group: str, tmp_path: Path, spark: SparkSession) -> Iterator[SparkRun]:
+    database = pg18.create_database()
+    with (
+        psycopg.connect(database, autocommit=True) as conn,
+        headwater.connect(
+            database,
+            lake=str(tmp_path / "lake"),
+            spark_master=OPTIONS.master,
+            spark_options=dict(OPTIONS.options),
+        ) as hw,
+    ):
+        for text in (SETUP, deep_views(), ROWS):
+            conn.execute(text.encode())
+        made = SparkRun(hw, conn, sample(group))
+        made.refused = {}
+        yield made
+    pg18.drop_database(database)
+
+
+@pytest.mark.generated  # so that `make soak` runs it, too
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("group", GROUPS)
+def test_fixtures_follow_every_step(run: SparkRun, group: str) -> None:
+    run.create()
+    names = {fixture.name for fixture in sample(group)}
+    assert run.refused == {n: why for n, why in REFUSALS[group].items() if n in names}
+    for at in range(0, len(STEPS), BATCH):
+        batch = STEPS[at : at + BATCH]
+        for step in batch:
+            step.change(run.conn)
+        run.refresh(merged(batch))
+    assert run.failures == []
+    assert names - CONSTANT <= run.followed
+
+
+def merged(steps: tuple[Step, ...]) -> Step:
+    """Return several steps as one."""
+    rebuilds = frozenset[str]().union(*(step.rebuilds for step in steps))
+    named = " + ".join(step.name for step in steps)
+    return replace(steps[0], name=named, is_quiet=False, rebuilds=rebuilds)

@@ -1,0 +1,104 @@
+"""What a transaction left in the lake goes once it has ended, and not before; needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import headwater
+from headwater.algebra.schema import SqlType
+from headwater.api.transactions import one_snapshot
+from headwater.catalog import epochs
+from headwater.spark import ingest
+from headwater.spark.lake import Lake
+from tests.servers import Server
+
+Connection = psycopg.Connection[Any]
+COLUMNS = (("id", SqlType("integer")),)
+RECORD = """
+INSERT INTO pgtrickle.pgt_traces (source_relid, url, columns, version, epoch)
+VALUES (1, %s, '[]', %s, 1)
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def dsn(pg18: Server) -> Iterator[str]:
+    """The DSN of a database with a catalog and one source."""
+    dsn = pg18.create_database()
+    with headwater.connect(dsn), psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE source AS SELECT 1 AS id")
+    yield dsn
+    pg18.drop_database(dsn)
+
+
+def _open(dsn: str) -> Connection:
+    return psycopg.connect(dsn, autocommit=True)
+
+
+def _load(conn: Connection, lake: Lake) -> ingest.Standing:
+    epoch = epochs.record_epoch(conn)
+    need = ingest.Need(1, "source", COLUMNS)
+    standing = ingest.load(conn, ingest.own_lake(conn, lake, epoch), need, epoch)
+    assert Path(standing.url).parent == Path(lake.url)
+    return standing
+
+
+def _is_there(standing: ingest.Standing) -> bool:
+    return Path(standing.url).exists()
+
+
+def test_lake_that_is_not_there_has_no_orphans(dsn: str, lake: Lake) -> None:
+    with _open(dsn) as conn:
+        ingest.sweep_orphans(conn, lake)
+
+
+def test_what_was_rolled_back_goes(dsn: str, lake: Lake) -> None:
+    with _open(dsn) as conn:
+        with conn.transaction(force_rollback=True):
+            standing = _load(conn, lake)
+        assert _is_there(standing)
+        ingest.sweep_orphans(conn, lake)
+        assert not _is_there(standing)
+
+
+def test_what_is_being_made_stays(dsn: str, lake: Lake) -> None:
+    """Whether the sweeper is another session or the transaction itself."""
+    with _open(dsn) as conn, _open(dsn) as other, conn.transaction():
+        standing = _load(conn, lake)
+        ingest.sweep_orphans(conn, lake)
+        ingest.sweep_orphans(other, lake)
+        assert _is_there(standing)
+
+
+def test_what_was_recorded_after_the_sweepers_snapshot_stays(dsn: str, lake: Lake) -> None:
+    with _open(dsn) as conn, _open(dsn) as other, one_snapshot(other):
+        other.execute("SELECT 1")
+        with conn.transaction():
+            standing = _load(conn, lake)
+            conn.execute(RECORD, [standing.url, standing.version])
+        ingest.sweep_orphans(other, lake)
+        assert _is_there(standing)
+        ingest.sweep_orphans(conn, lake)
+        assert _is_there(standing)
+
+
+def test_what_another_database_made_stays(dsn: str, lake: Lake, pg18: Server) -> None:
+    """Its transactions are none of ours, whatever their numbers."""
+    strange = pg18.create_database()
+    try:
+        with headwater.connect(strange), _open(dsn) as conn, _open(strange) as other:
+            with conn.transaction(force_rollback=True):
+                standing = _load(conn, lake)
+            ingest.sweep_orphans(other, lake)
+            assert _is_there(standing)
+    finally:
+        pg18.drop_database(strange)
