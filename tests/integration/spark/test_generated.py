@@ -5,7 +5,6 @@ A failure prints its seed and the SQL that leads to it; HEADWATER_TEST_SEED=<see
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater
-from tests.integration.postgres.test_generated import Run, go, tidy
+from tests.integration.postgres.test_generated import Run, go, seed_of, tidy
 from tests.integration.spark.conftest import OPTIONS
 from tests.scale import scaled
 from tests.servers import Server
@@ -38,7 +37,7 @@ def shared_database(pg18: Server) -> Iterator[str]:
 def test_generated_queries_follow_generated_changes(
     shared_database: str, number: int, tmp_path: Path, spark: SparkSession
 ) -> None:
-    seed = os.environ.get("HEADWATER_TEST_SEED") or secrets.token_hex(6)
+    seed = seed_of(number)
     with (
         psycopg.connect(shared_database, autocommit=True) as conn,
         headwater.connect(
