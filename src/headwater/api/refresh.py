@@ -91,6 +91,7 @@ def _in_one_transaction(
             lock_buffers(conn, found.buffers or (), wait=wait)
             epoch = epochs.record_epoch(conn)
             standings = load_standings(conn, found.pgt_ids)
+            _let_commit_be_lost(conn, standings)
             for standing in standings[:-1]:
                 results.append(move(conn, standing, epoch, settings))
             results.append(move(conn, standings[-1], epoch, settings, found.running))
@@ -106,6 +107,16 @@ def _in_one_transaction(
         raise fault from error.__cause__ if fault is error else error
     _clean_shared(conn, standings, epoch)
     return results
+
+
+def _let_commit_be_lost(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:
+    """Do not wait for the disk: a crash that loses this commit loses all of it.
+
+    Tables, epoch and consumed buffer rows go back together, and the next refresh does it again.
+    What the catalog says of the lake must last, since files are deleted by it.
+    """
+    if all(standing.table.effective_engine == "postgres" for standing in standings):
+        conn.execute("SET LOCAL synchronous_commit = off")
 
 
 def _record_failure(

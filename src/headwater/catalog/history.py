@@ -44,10 +44,14 @@ class RefreshOutcome:
 
 
 _OUTCOME = names_of(RefreshOutcome)
-_FINISH = sql.SQL(
-    "UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {} WHERE refresh_id = "
-    "%(refresh_id)s"
-).format(assignments(_OUTCOME))
+_FINISH = (
+    sql.SQL(
+        "UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {}"
+        " WHERE refresh_id = %(refresh_id)s"
+    )
+    .format(assignments(_OUTCOME))
+    .as_bytes()
+)
 _RECORD = (
     sql.SQL(
         "INSERT INTO pgtrickle.pgt_refresh_history"

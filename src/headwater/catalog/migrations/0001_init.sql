@@ -56,7 +56,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (pgt_schema, pgt_name)
-);
+) WITH (fillfactor = 50, toast_tuple_target = 256);  -- every refresh updates a few columns of its row
 
 CREATE TABLE pgtrickle.pgt_dependencies (
     pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
