@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import assume, given, settings
 
-from headwater.algebra.ops import Empty, Op
+from headwater.algebra.ops import Empty, Op, schema
 from headwater.delta.differentiate import differentiate
+from headwater.delta.ordering import gather, start_from_change
 from headwater.delta.registry import derive
+from headwater.delta.verify import check_delta_plan
 from headwater.reference.evaluate import evaluate
 from headwater.reference.zset import add, difference
 from tests.property.check import delta_of, is_exact
@@ -42,6 +44,19 @@ def test_nothing_changed_is_known_without_data(view: Op) -> None:
 def test_simplification_keeps_the_meaning(case: Case) -> None:
     db = between(*case.states)
     assert evaluate(differentiate(case.view), db) == evaluate(derive(case.view), db)
+
+
+@settings(max_examples=scaled(200))
+@given(cases())
+def test_the_order_of_joins_does_not_matter(case: Case) -> None:
+    before, after = case.states
+    changed = frozenset(oid for oid in before if before[oid] != after[oid])
+    db = between(before, after)
+    gathered = gather(case.view, changed)
+    assert schema(gathered) == schema(case.view)
+    ordered = start_from_change(differentiate(gathered, changed))
+    check_delta_plan(ordered, case.view)
+    assert evaluate(ordered, db) == evaluate(differentiate(case.view), db)
 
 
 @settings(max_examples=scaled(100))

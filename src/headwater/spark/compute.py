@@ -18,6 +18,7 @@ from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
 from headwater.spark.render import WEIGHT, Renderer, all_wires
 from headwater.spark.session import spark_errors, start_session
+from headwater.spark.sizes import Sizes
 from headwater.spark.traces import Trace, TraceFile, physical, read_trace
 from headwater.spark.wire import Wire
 from headwater.spark.wires import quoted, wires
@@ -38,7 +39,8 @@ class Compute:
         self._lake, self._traces = lake, traces
         self._after, self._upto = span
         self.wires: dict[str, Wire] = all_wires(boundary)
-        self._renderer = Renderer(self.wires, self._relation, self._keep)
+        self._sizes = Sizes(self._rows)
+        self._renderer = Renderer(self.wires, self._relation, self._keep, self._sizes)
         self._kept: list[DataFrame] = []
         self._views: set[str] = set()
         self._group = uuid.uuid4().hex
@@ -70,9 +72,18 @@ class Compute:
         """Return how many rows of change the traces hold."""
         return sum(f.rows for s in self._traces.values() for f in self._changes(s))
 
+    def changed(self, change: Op) -> str:
+        """Return the statement for the rows of a change, with weights.
+
+        PostgreSQL consolidates what it gets. Spark does before only where that saves sending.
+        """
+        with _failing():  # the relations are opened on the way
+            is_small = self._sizes.is_small(change)
+            return self._renderer.render(change if is_small else Consolidate(change))
+
     def consolidated(self, op: Op) -> str:
         """Return the statement for the rows of a tree, one per image, with weights."""
-        with _failing():  # the relations are opened on the way
+        with _failing():
             return self._renderer.render(Consolidate(op))
 
     def grouped(self, aggregate: Aggregate, op: Op) -> str:
@@ -121,6 +132,13 @@ class Compute:
         pairs = zip(scan.attributes, names(scan.columns), strict=True)
         columns = [f"{place[text]} AS {quoted(name)}" for text, name in pairs]
         return f"(SELECT {', '.join([*columns, WEIGHT])} FROM {view}) AS q"
+
+    def _rows(self, scan: Scan, is_delta: bool) -> int:
+        """Return how many rows the trace of a scan has, of the change or in all."""
+        standing = self._traces[scan.source.oid]
+        if is_delta:
+            return sum(file.rows for file in self._changes(standing))
+        return sum(f.rows for f in self._trace(standing).at(standing.version, self._upto))
 
     def _trace(self, standing: Standing) -> Trace:
         return Trace(standing.url, self._lake.storage_options)

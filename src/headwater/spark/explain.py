@@ -13,7 +13,6 @@ from headwater.algebra.pretty import pretty
 from headwater.algebra.schema import names
 from headwater.algebra.walk import bottom_up
 from headwater.catalog.model import TraceRow
-from headwater.delta.differentiate import differentiate
 from headwater.delta.pushdown import push_keys
 from headwater.errors import StreamTableDamaged
 from headwater.postgres.apply import DeltaReader, render_differential, render_groups
@@ -22,7 +21,7 @@ from headwater.postgres.target import Target
 from headwater.spark.ingest import needs
 from headwater.spark.lake import Lake
 from headwater.spark.landing import GROUPS, read_landed
-from headwater.spark.place import LANDED_OID, Placed, summed
+from headwater.spark.place import LANDED_OID, Placed, change_of, summed
 from headwater.spark.render import WEIGHT, Read, Renderer, all_wires
 from headwater.spark.traces import Trace, physical
 from headwater.spark.wires import quoted, wires
@@ -60,7 +59,7 @@ def spark_statement(placed: Placed) -> str:
     Where groups must be recomputed there is a second one, for all rows of those that are touched.
     """
     boundary, root, aggregate = placed.boundary, root_aggregate(placed.rest), summed(placed)
-    change = differentiate(boundary)
+    change = change_of(boundary, frozenset(needs(boundary)))
     if isinstance(change, Empty):
         return ""
     columns = {**all_wires(boundary), **(wires(aggregate) if aggregate else {})}
@@ -76,8 +75,9 @@ def spark_statement(placed: Placed) -> str:
         return ";\n\n".join([*kept, *made])
     trees = [change]
     if root is not None and not is_additive(root):
-        trees.append(After(push_keys(boundary, root.keys, Keys(change, root.keys))))
-    made = [laid_out(renderer.render(Consolidate(tree))) for tree in trees]
+        touched = Keys(change, root.keys)
+        trees.append(Consolidate(After(push_keys(boundary, root.keys, touched))))
+    made = [laid_out(renderer.render(tree)) for tree in trees]
     return ";\n\n".join([*kept, *made])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from headwater.algebra.expr import Expr, as_column, column, refs, show, substitute, text
 from headwater.algebra.ops import (
@@ -33,8 +33,10 @@ from headwater.algebra.ops import (
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
 from headwater.algebra.sink import sink
-from headwater.algebra.walk import rebuild
+from headwater.algebra.walk import rebuild, scans
 from headwater.delta.differentiate import differentiate
+from headwater.delta.ordering import gather, start_from_change
+from headwater.delta.verify import check_delta_plan
 from headwater.postgres.maintenance import is_additive, root_aggregate
 from headwater.postgres.quote import identifier
 from headwater.spark.render import Renderer, all_wires
@@ -95,7 +97,9 @@ def _check_size(boundary: Op) -> None:
         counted.append(scan)
         return "t"
 
-    Renderer(all_wires(boundary), read, lambda statement: "t").render(differentiate(boundary))
+    Renderer(all_wires(boundary), read, lambda statement: "t").render(
+        change_of(boundary, frozenset(scan.source.oid for scan in scans(boundary)))
+    )
     if len(counted) > MAX_SCANS:
         raise NotOnSpark(f"its change would read the sources {len(counted)} times")
 
@@ -275,3 +279,11 @@ def summed(placed: Placed) -> Aggregate | None:
     except NotOnSpark:
         return None
     return aggregate
+
+
+@lru_cache(maxsize=256)
+def change_of(boundary: Op, changed: frozenset[int]) -> Op:
+    """Return the change of a boundary by these sources, in the order that suits files."""
+    plan = start_from_change(differentiate(gather(boundary, changed), changed))
+    check_delta_plan(plan, boundary)
+    return plan

@@ -21,7 +21,6 @@ from headwater.catalog import epochs, traces
 from headwater.catalog.model import Epoch, StreamTable, TraceRow
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
-from headwater.delta.differentiate import differentiate
 from headwater.delta.pushdown import push_keys
 from headwater.postgres.apply import COUNTS, DeltaReader, render_differential, render_groups
 from headwater.postgres.maintenance import is_additive, plan_maintenance
@@ -51,7 +50,7 @@ from headwater.spark.landing import (
     land_rows,
     read_landed,
 )
-from headwater.spark.place import LANDED_OID, Placed, summed
+from headwater.spark.place import LANDED_OID, Placed, change_of, summed
 
 LANDED = frozenset({LANDED_OID})
 
@@ -151,7 +150,7 @@ class _Refresh:
         return found
 
     def _differential(self, compute: Compute, changed: frozenset[int]) -> dict[str, int]:
-        change = differentiate(self._placed.boundary, changed)
+        change = change_of(self._placed.boundary, changed)
         if isinstance(change, Empty):
             return dict.fromkeys(COUNTS, 0)
         statement = self._landed_groups(compute, change)
@@ -175,7 +174,7 @@ class _Refresh:
         """Hand over rows; where groups must be recomputed, all rows of those that are touched."""
         columns, root = schema(self._placed.boundary), self._rest.root
         with self._watch.step("spark"):
-            rows = compute.collect(compute.consolidated(change))
+            rows = compute.collect(compute.changed(change))
         with self._watch.step("land"):
             land_change(self._conn, columns, compute.wires, rows)
         if root is not None and not is_additive(root):

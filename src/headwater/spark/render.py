@@ -37,6 +37,7 @@ from headwater.algebra.schema import names
 from headwater.algebra.walk import walk
 from headwater.delta.sharing import Sharing
 from headwater.errors import bug
+from headwater.spark.sizes import Sizes
 from headwater.spark.translate import Refused, translate
 from headwater.spark.wire import Wire
 from headwater.spark.wires import called, quoted, wires
@@ -59,11 +60,14 @@ class Renderer:
 
     `read(scan, is_delta)` gives the relation that holds a scan's columns, by their names in the
     tree, and weights. What occurs more than once is kept: Spark inlines common tables, and a tree
-    of outer joins would grow beyond all bounds.
+    of outer joins would grow beyond all bounds. With `sizes`, the small side of a join is sent to
+    the other, which stays where it is.
     """
 
-    def __init__(self, columns: Mapping[str, Wire], read: Read, keep: Keep) -> None:
-        self._columns, self._read, self._keep = columns, read, keep
+    def __init__(
+        self, columns: Mapping[str, Wire], read: Read, keep: Keep, sizes: Sizes | None = None
+    ) -> None:
+        self._columns, self._read, self._keep, self._sizes = columns, read, keep, sizes
         self._sharing = Sharing()
         self._kept: dict[Op, str] = {}
 
@@ -169,13 +173,15 @@ class Renderer:
         """Weights multiply."""
         columns = [*_listed(op), f"l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"]
         left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
-        return f"{_select(columns, left)} JOIN {right} ON {self._test(op.on)}"
+        hint = self._sent({"l": op.left, "r": op.right})
+        return f"{_select(columns, left, hint)} JOIN {right} ON {self._test(op.on)}"
 
     def render_semi_join(self, op: SemiJoin) -> str:
         """Any match counts, whatever its weight."""
         columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
         left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
-        return f"{_select(columns, left)} LEFT SEMI JOIN {right} ON {self._test(op.on)}"
+        select = _select(columns, left, self._sent({"r": op.right}))
+        return f"{select} LEFT SEMI JOIN {right} ON {self._test(op.on)}"
 
     def render_anti_join(self, op: AntiJoin) -> str:
         """Matches are counted by weight, per value of the left columns that the condition reads.
@@ -188,13 +194,23 @@ class Renderer:
         distinct = f"(SELECT DISTINCT {', '.join(keys) or '1'} FROM ({left}) AS q) AS l"
         shown = ", ".join(f"l.{k}" for k in keys) or "1 AS one"
         group = f" GROUP BY {', '.join(f'l.{k}' for k in keys)}" if keys else ""
+        hint, right = self._sent({"l": op.left}), self._inner(op.right, "r")
         matched = (
-            f"(SELECT {shown} FROM {distinct} JOIN {self._inner(op.right, 'r')}"
+            f"(SELECT {hint}{shown} FROM {distinct} JOIN {right}"
             f" ON {self._test(op.on)}{group} HAVING sum(r.{WEIGHT}) <> 0) AS m"
         )
         same = " AND ".join(f"l.{k} <=> m.{k}" for k in keys) or "TRUE"
         columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
-        return f"{_select(columns, f'({left}) AS l')} LEFT ANTI JOIN {matched} ON {same}"
+        select = _select(columns, f"({left}) AS l", self._sent({"m": op.left}))
+        return f"{select} LEFT ANTI JOIN {matched} ON {same}"
+
+    def _sent(self, sides: Mapping[str, Op]) -> str:
+        """Return the hint that sends the smallest of these sides to the other, if it is small."""
+        if self._sizes is None:
+            return ""
+        sizes = self._sizes
+        alias, side = min(sides.items(), key=lambda item: sizes.rows(item[1]))
+        return f"/*+ BROADCAST({alias}) */ " if sizes.is_small(side) else ""
 
     # --- keyed ---
 
@@ -253,7 +269,8 @@ class Renderer:
         pairs = zip(op.columns, names(schema(op.keys)), strict=True)
         on = " AND ".join(f"l.{quoted(a)} <=> k.{quoted(b)}" for a, b in pairs) or "TRUE"
         left, keys = self._inner(op.input, "l"), self._inner(op.keys, "k")
-        return f"{_select(columns, left)} LEFT SEMI JOIN {keys} ON {on}"
+        select = _select(columns, left, self._sent({"k": op.keys}))
+        return f"{select} LEFT SEMI JOIN {keys} ON {on}"
 
     def _inner(self, op: Op, alias: str = "q") -> str:
         return f"({self._render(op)}) AS {alias}"
@@ -272,5 +289,5 @@ def _listed(op: Op) -> list[str]:
     return [quoted(name) for name in names(schema(op))]
 
 
-def _select(columns: list[str], source: str) -> str:
-    return f"SELECT {', '.join(columns)} FROM {source}"
+def _select(columns: list[str], source: str, hint: str = "") -> str:
+    return f"SELECT {hint}{', '.join(columns)} FROM {source}"

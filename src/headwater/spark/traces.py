@@ -258,7 +258,10 @@ class Trace:
         rows = size = 0
         with (
             self._storage().open_output_stream(name) as out,
-            parquet.ParquetWriter(out, group.schema, store_schema=False) as writer,
+            # Decimals of up to 18 digits as integers, which Spark reads several at a time.
+            parquet.ParquetWriter(
+                out, group.schema, store_schema=False, store_decimal_as_integer=True
+            ) as writer,
         ):
             while group is not None and size < FILE_BYTES:
                 writer.write_table(group)
