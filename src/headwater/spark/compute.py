@@ -16,6 +16,7 @@ from headwater.algebra.schema import names
 from headwater.errors import QueryFailed, SparkFailed
 from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
+from headwater.spark.literals import literal_sql
 from headwater.spark.render import WEIGHT, Renderer, all_wires
 from headwater.spark.session import spark_errors, start_session
 from headwater.spark.sizes import Sizes
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Traces = Mapping[int, Standing]
 
+MANY_KEYS = 500  # longer lists gain nothing over a scan
+_LISTED = ("smallint", "integer", "bigint", "string", "date")
+
 
 class Compute:
     """Runs statements over the traces of one boundary, for the change between two epochs.
@@ -39,8 +43,8 @@ class Compute:
         self._lake, self._traces = lake, traces
         self._after, self._upto = span
         self.wires: dict[str, Wire] = all_wires(boundary)
-        self._sizes = Sizes(self._rows)
-        self._renderer = Renderer(self.wires, self._relation, self._keep, self._sizes)
+        self._sizes = Sizes(self)
+        self._renderer = Renderer(self.wires, self._relation, self._keep, self)
         self._kept: list[DataFrame] = []
         self._views: set[str] = set()
         self._group = uuid.uuid4().hex
@@ -133,12 +137,26 @@ class Compute:
         columns = [f"{place[text]} AS {quoted(name)}" for text, name in pairs]
         return f"(SELECT {', '.join([*columns, WEIGHT])} FROM {view}) AS q"
 
-    def _rows(self, scan: Scan, is_delta: bool) -> int:
+    def rows(self, scan: Scan, is_delta: bool) -> int:
         """Return how many rows the trace of a scan has, of the change or in all."""
         standing = self._traces[scan.source.oid]
         if is_delta:
             return sum(file.rows for file in self._changes(standing))
         return sum(f.rows for f in self._trace(standing).at(standing.version, self._upto))
+
+    def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
+        """Return the values of a column of a small change, without NULL, as Spark SQL."""
+        standing = self._traces[scan.source.oid]
+        wire = self.wires[name]
+        files = self._changes(standing)
+        if wire.kind not in _LISTED or sum(file.rows for file in files) > 2 * MANY_KEYS:
+            return None
+        of = dict(zip(names(scan.columns), scan.attributes, strict=True))
+        at = [text for text, _ in standing.columns].index(of[name])
+        found = {literal_sql(str(value), wire) for value in self._trace(standing).values(files, at)}
+        if len(found) > MANY_KEYS:
+            return None
+        return frozenset(value for value in found if value is not None)
 
     def _trace(self, standing: Standing) -> Trace:
         return Trace(standing.url, self._lake.storage_options)

@@ -37,6 +37,7 @@ from headwater.algebra.schema import names
 from headwater.algebra.walk import walk
 from headwater.delta.sharing import Sharing
 from headwater.errors import bug
+from headwater.spark.facts import Facts, wanted
 from headwater.spark.sizes import Sizes
 from headwater.spark.translate import Refused, translate
 from headwater.spark.wire import Wire
@@ -60,14 +61,15 @@ class Renderer:
 
     `read(scan, is_delta)` gives the relation that holds a scan's columns, by their names in the
     tree, and weights. What occurs more than once is kept: Spark inlines common tables, and a tree
-    of outer joins would grow beyond all bounds. With `sizes`, the small side of a join is sent to
-    the other, which stays where it is.
+    of outer joins would grow beyond all bounds. With `facts`, the small side of a join is sent to
+    the other, which stays where it is and is read for the few keys that changed.
     """
 
     def __init__(
-        self, columns: Mapping[str, Wire], read: Read, keep: Keep, sizes: Sizes | None = None
+        self, columns: Mapping[str, Wire], read: Read, keep: Keep, facts: Facts | None = None
     ) -> None:
-        self._columns, self._read, self._keep, self._sizes = columns, read, keep, sizes
+        self._columns, self._read, self._keep, self._facts = columns, read, keep, facts
+        self._sizes = Sizes(facts) if facts is not None else None
         self._sharing = Sharing()
         self._kept: dict[Op, str] = {}
 
@@ -172,9 +174,18 @@ class Renderer:
     def render_join(self, op: Join) -> str:
         """Weights multiply."""
         columns = [*_listed(op), f"l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"]
-        left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
+        left, right = self._wanted(op, "left", "l"), self._wanted(op, "right", "r")
         hint = self._sent({"l": op.left, "r": op.right})
         return f"{_select(columns, left, hint)} JOIN {right} ON {self._test(op.on)}"
+
+    def _wanted(self, op: Join, side: str, alias: str) -> str:
+        """One side of a join; of a state, what the changed keys on the other side can match."""
+        inner = self._inner(getattr(op, side), alias)
+        tests = [
+            f"{quoted(name)} IN ({', '.join(sorted(values))})" if values else "FALSE"
+            for name, values in (wanted(op, side, self._facts) if self._facts else ())
+        ]
+        return f"(SELECT * FROM {inner} WHERE {' AND '.join(tests)}) AS {alias}" if tests else inner
 
     def render_semi_join(self, op: SemiJoin) -> str:
         """Any match counts, whatever its weight."""

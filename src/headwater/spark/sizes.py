@@ -1,12 +1,9 @@
 """How many rows a part of a delta tree will have, roughly: what is small enough to be sent around.
 
-Spark knows the bytes of files and nothing of keys; it would sort both sides of a join with a
-change. Wrong by a factor is good enough here.
+Wrong by a factor is good enough here.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from headwater.algebra.ops import (
     After,
@@ -22,18 +19,16 @@ from headwater.algebra.ops import (
     UnionAll,
 )
 from headwater.algebra.walk import children
+from headwater.spark.facts import Facts
 
 SMALL_ROWS = 200_000  # what every executor may hold a copy of
-
-# The rows of a scan: of its changes, or of its state.
-Rows = Callable[[Scan, bool], int]
 
 
 class Sizes:
     """Estimates over one delta tree, each made once."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
         self._known: dict[tuple[Op, bool], float] = {}
 
     def rows(self, op: Op) -> float:
@@ -53,9 +48,9 @@ class Sizes:
     def _made(self, op: Op, *, whole: bool) -> float:  # noqa: C901, PLR0911 - one case per node
         match op:
             case Delta(input=Scan() as scan):
-                return self._rows(scan, not whole)
+                return self._facts.rows(scan, not whole)
             case Scan():
-                return self._rows(op, False)
+                return self._facts.rows(op, False)
             case Single():
                 return 1.0
             case Empty():

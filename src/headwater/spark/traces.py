@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -121,6 +121,15 @@ class Trace:
     def at(self, version: int, epoch: int) -> Files:
         """Return the files that can hold rows up to an epoch."""
         return tuple(f for f in self.files(version) if f.first_epoch <= epoch)
+
+    def values(self, files: Iterable[TraceFile], position: int) -> frozenset[Any]:
+        """Return the different values of a column in files, which are few; NULL is none."""
+        column = physical(position)
+        found: set[Any] = set()
+        for file in files:
+            table = parquet.ParquetFile(self._storage().open_input_file(file.name)).read([column])
+            found.update(table[column].unique().to_pylist())
+        return frozenset(found - {None})
 
     def compact(
         self, version: int, upto: int, keep_after: int, small: int = SMALL_FILE_BYTES

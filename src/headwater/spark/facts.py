@@ -1,0 +1,87 @@
+"""What is known of the rows before a statement runs: how many there are, and which keys changed.
+
+Spark knows the bytes of files and nothing of keys. It would sort both sides of a join with a
+change, and read all of a large file for a handful of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from headwater.algebra.expr import as_column, equality
+from headwater.algebra.ops import (
+    After,
+    AntiJoin,
+    Consolidate,
+    Delta,
+    Filter,
+    Join,
+    Negate,
+    Op,
+    Project,
+    Repeat,
+    Restrict,
+    Scan,
+    SemiJoin,
+    UnionAll,
+    schema,
+)
+from headwater.algebra.schema import names
+
+
+class Facts(Protocol):
+    """What a renderer may ask about the traces that it reads."""
+
+    def rows(self, scan: Scan, is_delta: bool) -> int:
+        """Return how many rows a scan has: of its changes, or of its state."""
+
+    def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
+        """Return the values of a column among the changes, as Spark SQL; None if they are many."""
+
+
+def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield columns of a state that is joined with a change, each with the only values that match.
+
+    NULL matches nothing.
+    """
+    state, other = getattr(op, side), getattr(op, "left" if side == "right" else "right")
+    if not isinstance(state, After):
+        return
+    own = set(names(schema(state)))
+    for pair in filter(None, map(equality, op.on)):
+        ours, theirs = pair if pair[0] in own else pair[::-1]
+        if ours in own and theirs not in own:
+            values = _values(other, theirs, facts)
+            if values is not None:
+                yield ours, values
+
+
+def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: PLR0911
+    """Return all values that a column can have, if it comes from changes alone."""
+    match op:
+        case Delta(input=Scan() as scan):
+            return facts.keys(scan, name)
+        case Filter() | Repeat() | Negate() | Consolidate() | Restrict():
+            return _values(op.input, name, facts)
+        case SemiJoin() | AntiJoin():
+            return _values(op.left, name, facts)
+        case Join():
+            side = op.left if name in names(schema(op.left)) else op.right
+            return _values(side, name, facts)
+        case Project():
+            source = next(as_column(o.expr) for o in op.outputs if o.column.name == name)
+            return None if source is None else _values(op.input, source, facts)
+        case UnionAll():
+            return _united(op, name, facts)
+    return None
+
+
+def _united(op: UnionAll, name: str, facts: Facts) -> frozenset[str] | None:
+    at, found = names(op.columns).index(name), frozenset[str]()
+    for arm in op.inputs:
+        values = _values(arm, names(schema(arm))[at], facts)
+        if values is None:
+            return None
+        found |= values
+    return found
