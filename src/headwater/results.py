@@ -100,6 +100,7 @@ class SparkExplanation:
     statement: str
     traces: tuple[TraceSize, ...] = ()
     jobs: int | None = None
+    loads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

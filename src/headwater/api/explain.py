@@ -94,10 +94,12 @@ def explain_query(conn: Connection[Any], query: str) -> Explanation:
         operators=operators(plan.view),
         cost={},
     )
-    return _on_spark(explanation, choice.placed, target) if choice.placed else explanation
+    return _on_spark(conn, explanation, choice.placed, target) if choice.placed else explanation
 
 
-def _on_spark(explanation: Explanation, placed: Placed, target: Target) -> Explanation:
+def _on_spark(
+    conn: Connection[Any], explanation: Explanation, placed: Placed, target: Target
+) -> Explanation:
     """Add what Spark computes; what PostgreSQL runs is then the last step only."""
     from headwater.spark import explain  # noqa: PLC0415 - an optional package
 
@@ -106,6 +108,7 @@ def _on_spark(explanation: Explanation, placed: Placed, target: Target) -> Expla
         at_ingest=explain.at_ingest(placed.boundary),
         at_publish=explain.at_publish(placed),
         statement=explain.spark_statement(placed),
+        loads=explain.loads(conn, placed.boundary),
     )
     return replace(explanation, sql=explain.publish_statement(placed, target), spark=spark)
 
@@ -122,7 +125,7 @@ def _with_spark(
         from headwater.spark.refresh import load_placed  # noqa: PLC0415
     except ImportError:
         return explanation  # what the catalog knows can be told without Spark
-    found = _on_spark(explanation, load_placed(st), load_plan(st)[1])
+    found = _on_spark(conn, explanation, load_placed(st), load_plan(st)[1])
     assert found.spark is not None
     of = {d.source_relid: d.source_name for d in sources}
     sizes = []

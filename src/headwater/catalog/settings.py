@@ -138,6 +138,12 @@ class Settings:
     auto_full_ratio: float = _setting(
         0.3, _RATIO, "share of changed rows above which AUTO runs one refresh as FULL"
     )
+    parallel_load_pages: int = _setting(
+        8192, _whole_number(0), "pages of a source from which on Spark's executors load it"
+    )
+    parallel_load_connections: int = _setting(
+        8, _whole_number(0), "connections of executors that load a source; 0: none ever do"
+    )
 
 
 SETTINGS: tuple[Setting, ...] = tuple(

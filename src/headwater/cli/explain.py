@@ -86,6 +86,7 @@ def print_spark(spark: SparkExplanation) -> None:
     print_section("what Spark computes", spark.boundary)
     print_section("what PostgreSQL evaluates at ingest", "\n".join(spark.at_ingest))
     print_section("what PostgreSQL makes of the result", spark.at_publish)
+    print_section("who would load the sources anew", "\n".join(spark.loads))
     if not spark.traces:
         return
     click.echo()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import dataset, fs
+from pyarrow import compute
 
 from headwater.algebra.ops import Aggregate, Consolidate, Op, Scan
 from headwater.algebra.schema import names
@@ -31,6 +31,9 @@ Traces = Mapping[int, Standing]
 
 MANY_KEYS = 500  # longer lists gain nothing over a scan
 _LISTED = ("smallint", "integer", "bigint", "string", "date")
+MANY_ROWS = 1 << 17  # more are not held in memory, neither by Spark's driver nor by this process
+_PLACE = "__place"
+_ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and row
 
 
 class Compute:
@@ -47,6 +50,7 @@ class Compute:
         self._renderer = Renderer(self.wires, self._relation, self._keep, self)
         self._kept: list[DataFrame] = []
         self._views: set[str] = set()
+        self._opened: dict[str, Trace] = {}
         self._group = uuid.uuid4().hex
         self.statements: list[str] = []
 
@@ -96,20 +100,27 @@ class Compute:
         with _failing():
             return self._renderer.grouped(aggregate, self._renderer.render(op))
 
-    def collect(self, statement: str) -> list[pa.RecordBatch]:
-        """Run a statement whose result is about as small as the change."""
+    def collect(self, statement: str) -> Iterable[pa.RecordBatch]:
+        """Run a statement whose result is about as small as the change, as a rule.
+
+        One changed row may meet millions in a join: then only the first rows come back, enough to
+        see that there are too many, and the statement runs again, through files.
+        """
+        if self.change_rows() > MANY_ROWS:
+            return self.stream(statement)
         with _failing():
-            return list(self._run(statement).toArrow().to_batches())
+            found = self._run(few_rows(statement)).toArrow()
+        if are_cut_off(found[_PLACE]):
+            return self.stream(statement)
+        return list(found.drop_columns(_PLACE).to_batches())
 
     def stream(self, statement: str) -> Iterator[pa.RecordBatch]:
         """Run a statement whose result may be as large as the data: through files."""
-        url = self._lake.new_url("scratch")
-        trace = Trace(url, self._lake.storage_options)
+        trace = Trace(self._lake.new_url("scratch"), self._lake.storage_options)
         try:
             with _failing():
                 self._run(statement).write.parquet(trace.path)
-            filesystem, path = fs.FileSystem.from_uri(trace.path)
-            yield from dataset.dataset(path, filesystem=filesystem, format="parquet").to_batches()
+            yield from trace.stored_rows()
         finally:
             trace.drop()
 
@@ -159,7 +170,10 @@ class Compute:
         return frozenset(value for value in found if value is not None)
 
     def _trace(self, standing: Standing) -> Trace:
-        return Trace(standing.url, self._lake.storage_options)
+        """Return a trace, which remembers what it has listed."""
+        if standing.url not in self._opened:
+            self._opened[standing.url] = Trace(standing.url, self._lake.storage_options)
+        return self._opened[standing.url]
 
     def _changes(self, standing: Standing) -> tuple[TraceFile, ...]:
         return self._trace(standing).between(standing.version, self._after, self._upto)
@@ -170,6 +184,27 @@ class Compute:
             return read_trace(self._spark, files, standing.wires, self._after, self._upto)
         files = self._trace(standing).at(standing.version, self._upto)
         return read_trace(self._spark, files, standing.wires, None, self._upto)
+
+
+def few_rows(statement: str) -> str:
+    """Return the statement for the first rows of each partition of a result, and their places.
+
+    The later a partition the fewer: that bounds the sum over however many there are. LIMIT would
+    do the same after one more job.
+    """
+    numbered = f"SELECT q.*, monotonically_increasing_id() AS {_PLACE} FROM ({statement}) AS q"
+    row, partition = f"{_PLACE} & {(1 << _ROW_BITS) - 1}", f"shiftright({_PLACE}, {_ROW_BITS})"
+    return f"SELECT * FROM ({numbered}) WHERE ({row}) * (1 + {partition}) <= {MANY_ROWS}"
+
+
+def are_cut_off(places: pa.ChunkedArray) -> bool:
+    """Say whether there is a partition of which the last row was asked for: more may follow it."""
+    if len(places) == 0:
+        return False
+    rows = compute.bit_wise_and(places, (1 << _ROW_BITS) - 1)
+    partitions = compute.shift_right(places, _ROW_BITS)
+    after = compute.multiply(compute.add(rows, 1), compute.add(partitions, 1))
+    return bool(compute.max(after).as_py() > MANY_ROWS)
 
 
 @contextmanager

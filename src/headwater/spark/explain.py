@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from deltalake.exceptions import DeltaError
+from psycopg import Connection
 
 from headwater.algebra.ops import After, Consolidate, Empty, Keys, Op, Scan, schema
 from headwater.algebra.pretty import pretty
@@ -21,6 +23,7 @@ from headwater.postgres.target import Target
 from headwater.spark.ingest import needs
 from headwater.spark.lake import Lake
 from headwater.spark.landing import GROUPS, read_landed
+from headwater.spark.loading import plan_load
 from headwater.spark.place import LANDED_OID, Placed, change_of, summed
 from headwater.spark.render import WEIGHT, Read, Renderer, all_wires
 from headwater.spark.traces import Trace, physical
@@ -40,6 +43,12 @@ def at_ingest(boundary: Op) -> tuple[str, ...]:
         for text, _ in need.columns
         if not text.startswith('"')  # else it is a column as it stands
     )
+
+
+def loads(conn: Connection[Any], boundary: Op) -> tuple[str, ...]:
+    """Return by whom each source would be read in full, for a first fill or a rebuild, and why."""
+    found = needs(boundary).values()
+    return tuple(f"{need.name}: {plan_load(conn, need.relid).words}" for need in found)
 
 
 def at_publish(placed: Placed) -> str:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,8 +29,10 @@ from headwater.catalog import traces
 from headwater.catalog.model import Epoch, TraceRow
 from headwater.errors import InexactValue, ServerResources
 from headwater.postgres.quote import WEIGHT, listed
-from headwater.spark.copying import copy_out
+from headwater.spark.copying import Columns, copy_out
 from headwater.spark.lake import Lake
+from headwater.spark.loading import LoadPlan, load_ranges, plan_load
+from headwater.spark.reading import SourceRows
 from headwater.spark.traces import Trace, physical
 from headwater.spark.wire import INTEGER, Wire, outgoing, wire_of
 
@@ -69,6 +71,7 @@ class Standing:
     columns: TraceColumns
     version: int
     row: TraceRow | None  # None: loaded in this transaction
+    loaded: LoadPlan | None = None  # how, if it was
 
     @property
     def wires(self) -> list[tuple[str, Wire]]:
@@ -94,14 +97,25 @@ def columns_of(row: TraceRow) -> TraceColumns:
 
 
 def load(conn: Connection[Any], lake: Lake, need: Need, epoch: Epoch) -> Standing:
-    """Make a trace with all rows that the source has in this transaction's snapshot."""
+    """Make a trace with all rows that the source has in this transaction's snapshot.
+
+    Executors read what is large, this process the rest.
+    """
     url = lake.new_url(f"source-{need.relid}")
     trace = Trace(url, lake.storage_options)
+    plan = plan_load(conn, need.relid)
     standing = Standing(url, need.columns, 0, None)
-    rows = _rows(conn, need.columns, f"1 FROM {need.name}")
+    rest = f"1 FROM {need.name}"
     with lake_errors(lake):
-        version = trace.append(epoch.epoch, rows, trace.create(standing.wires))
-    return Standing(url, need.columns, version, None)
+        base = trace.create(standing.wires)
+        if plan.ranges:
+            source = SourceRows(*_select(need.columns, rest), url, epoch.epoch)
+            plan, files = load_ranges(conn, lake, plan, source)
+            version = trace.adopt(epoch.epoch, files, base)
+            trace.vacuum([version])  # files of tasks that failed and were tried again
+        if not plan.ranges:
+            version = trace.append(epoch.epoch, _rows(conn, need.columns, rest), base)
+    return replace(standing, version=version, loaded=plan)
 
 
 def catch_up(
@@ -143,9 +157,13 @@ def _tidied(trace: Trace, row: TraceRow, version: int) -> int:
 
 
 def _rows(conn: Connection[Any], columns: TraceColumns, rest: str) -> Iterator[pa.RecordBatch]:
+    return copy_out(conn, *_select(columns, rest))
+
+
+def _select(columns: TraceColumns, rest: str) -> tuple[str, Columns]:
     wires = [(_shown(text), wire_of(type)) for text, type in columns]
     values = [outgoing(text, wire_of(type), type) for text, type in columns]
-    return copy_out(conn, f"SELECT {listed([*values, rest])}", [*wires, (WEIGHT, INTEGER)])
+    return f"SELECT {listed([*values, rest])}", [*wires, (WEIGHT, INTEGER)]
 
 
 def _net_rows(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, Transaction
 
 from headwater.errors import MissingComponent
 from headwater.spark.java import require_java
@@ -33,6 +34,19 @@ class LakeConnection(Connection[Any]):
     """A connection that knows the lake of its database, if it has one."""
 
     lake: Lake | None = None
+    depth = 0  # of blocks of `transaction`: all but the outermost are savepoints
+
+    @contextmanager
+    def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[Transaction]:
+        """Begin a transaction, or within one a savepoint, and count it."""
+        with super().transaction(savepoint_name, force_rollback) as transaction:
+            self.depth += 1
+            try:
+                yield transaction
+            finally:
+                self.depth -= 1
 
 
 def find_lake(conn: Connection[Any]) -> Lake | None:

@@ -50,6 +50,7 @@ from headwater.spark.landing import (
     land_rows,
     read_landed,
 )
+from headwater.spark.loading import load_counts
 from headwater.spark.place import LANDED_OID, Placed, change_of, summed
 
 LANDED = frozenset({LANDED_OID})
@@ -116,7 +117,8 @@ class _Refresh:
             unpin(self._conn)
         ingest.record(self._conn, self._st.pgt_id, found, self._epoch)
         check_counts(self._st, counts)
-        timings = {**self._watch.timings, "spark_jobs": float(jobs)}
+        loads = load_counts(s.loaded for s in found.values() if s.loaded)
+        timings = {**self._watch.timings, **loads, "spark_jobs": float(jobs)}
         return Outcome(choice.action, counts, choice.reason, timings)
 
     def _computed(

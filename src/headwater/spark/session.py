@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -202,6 +203,15 @@ def spark_settings(options: SparkOptions, warehouse: Path) -> dict[str, str]:
     return {**settings, "spark.master": options.master, **user}
 
 
+def executors_python(
+    settings: Mapping[str, str], environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return the Python that executors run: on this machine ours, which has what they need."""
+    ours = sys.executable if settings["spark.master"].startswith("local") else "python3"
+    named = environment.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python")
+    return named or ours
+
+
 def _check_required(user: Mapping[str, str]) -> None:
     """Refuse what would change results."""
     for name, value in _REQUIRED.items():
@@ -255,6 +265,7 @@ def _connect(jvm: _Jvm, settings: dict[str, str]) -> SparkSession:
         with _failing(jvm.scratch):
             # Not through the builder: SPARK_REMOTE in the environment would turn it elsewhere.
             session = SparkSession(SparkContext(conf=conf, gateway=jvm.gateway))
+            session.sparkContext.pythonExec = executors_python(settings)
     except BaseException:
         _forget_context()
         jvm.end()

@@ -101,9 +101,15 @@ class Trace:
         a cycle that did not reach its end, goes in the same commit: the same call again, with the
         same rows or others, leaves the rows of the last call only.
         """
+        return self.adopt(epoch, self.write(epoch, batches), base_version)
+
+    def write(self, epoch: int, batches: Iterable[pa.RecordBatch]) -> Files:
+        """Write the rows of an epoch as files that no version names yet; many may do so at once."""
         schema = self._schema()
-        rows = (_stamped(batch, epoch, schema) for batch in batches)
-        added = self._write(rows, schema)
+        return self._write((_stamped(batch, epoch, schema) for batch in batches), schema)
+
+    def adopt(self, epoch: int, added: Files, base_version: int) -> int:
+        """Add files that were written to a version; return the new one, or this one if none."""
         if not added:
             return base_version
         return self._commit((*self.files(base_version), *added), epoch)
@@ -130,6 +136,13 @@ class Trace:
             table = parquet.ParquetFile(self._storage().open_input_file(file.name)).read([column])
             found.update(table[column].unique().to_pylist())
         return frozenset(found - {None})
+
+    def stored_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all files that are there, some at a time, whatever versions say."""
+        for name in self._names(""):
+            if name.endswith(".parquet"):
+                file = self._storage().open_input_file(name)
+                yield from parquet.ParquetFile(file).iter_batches(ROW_GROUP_ROWS >> 2)
 
     def compact(
         self, version: int, upto: int, keep_after: int, small: int = SMALL_FILE_BYTES

@@ -169,7 +169,7 @@ class TestCommand:
     def test_for_machines(self, hw: Headwater, shop: str, lake: Path) -> None:
         spark = json.loads(command(shop, lake, "explain", "totals", "--json"))["spark"]
         assert list(spark) == [
-            "boundary", "at_ingest", "at_publish", "statement", "traces", "jobs",
+            "boundary", "at_ingest", "at_publish", "statement", "traces", "jobs", "loads",
         ]  # fmt: skip
         assert list(spark["traces"][0]) == ["source", "url", "version", "epoch", "files", "bytes"]
 
