@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import headwater
 from headwater.api import refresh
 from headwater.catalog import epochs
 from headwater.postgres.refresh import Stopwatch
-from headwater.spark import session
+from headwater.spark import loading, session
 from headwater.spark.compute import Compute
+from headwater.spark.reading import Reading
 from headwater.spark.traces import Trace
 
 # Functions at whose end, or at whose beginning, a step is reached; the other steps are those that
@@ -27,6 +31,7 @@ from headwater.spark.traces import Trace
 AFTER = {
     "epoch": (epochs, "record_epoch"),
     "append": (Trace, "append"),
+    "loaded": (loading, "_run"),
     "before commit": (refresh, "_clean_sole"),
 }
 BEFORE = {"after commit": (refresh, "_clean_shared")}
@@ -58,6 +63,7 @@ def arm(fuse: Fuse) -> None:
     for step, (owner, name) in BEFORE.items():
         _wrap(owner, name, partial(_first, fuse, step))
     _wrap(Compute, "stream", lambda call: _streamed(call(), fuse))
+    _watch_executors(fuse)
     original = Stopwatch.step
 
     @contextmanager
@@ -83,6 +89,22 @@ def _then(fuse: Fuse, step: str, call: Callable[[], Any]) -> Any:
 def _first(fuse: Fuse, step: str, call: Callable[[], Any]) -> Any:
     fuse.reached(step)
     return call()
+
+
+def _watch_executors(fuse: Fuse) -> None:
+    """Reach the step "range" when executors have begun a file of a first load."""
+    run = loading._run
+
+    def watched(lake: Any, plan: Any, reading: Reading) -> Any:
+        threading.Thread(target=watch, args=(Path(reading.source.url),), daemon=True).start()
+        return run(lake, plan, reading)
+
+    def watch(place: Path) -> None:
+        while not list(place.glob("*.parquet")):
+            time.sleep(0.001)
+        fuse.reached("range")
+
+    setattr(loading, "_run", watched)  # noqa: B010 - as below
 
 
 def _streamed(batches: Iterator[Any], fuse: Fuse) -> Iterator[Any]:

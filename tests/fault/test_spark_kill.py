@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import headwater
 from headwater.errors import QueryFailed, ServerResources
@@ -183,6 +184,22 @@ def test_killed_in_a_rebuild(shop: Shop, step: str, times: int) -> None:
     _strike(shop, step, times)
     assert _versions(shop) == before
     _prove(shop, "REINITIALIZE")
+
+
+@pytest.mark.parametrize(("step", "times"), [("range", 1), ("loaded", 1), ("loaded", 2)])
+def test_killed_while_executors_load(shop: Shop, step: str, times: int) -> None:
+    """Their files are in no version of any trace, and go with the next sweep."""
+    before = _versions(shop)
+    shop.execute(CHANGE)
+    shop.execute(REBUILD)
+    name = conninfo_to_dict(shop.dsn)["dbname"]
+    shop.execute(f"ALTER DATABASE {name} SET pg_trickle.parallel_load_pages = 1")
+    _strike(shop, step, times)
+    assert _versions(shop) == before
+    written = {path.parent for path in shop.lake.rglob("*.parquet")}
+    assert written - {Path(url) for url, _ in before}
+    _prove(shop, "REINITIALIZE")
+    shop.execute(f"ALTER DATABASE {name} RESET pg_trickle.parallel_load_pages")
 
 
 def test_killed_before_the_sweep(shop: Shop) -> None:
