@@ -43,8 +43,11 @@ SELECT c.relkind = 'p' OR c.relkind IN ('r', 'm') AND a.amname IS NOT DISTINCT F
 _SESSION = """
 SELECT name, current_setting(name) FROM pg_settings
  WHERE source IN ('client', 'session') AND context IN ('user', 'superuser')
-   AND name NOT LIKE 'transaction\\_%%'
+   AND name NOT LIKE 'transaction\\_%'
 """
+
+# Parameters that lead to others by way of files or lists; what they led to is known by now.
+_RESOLVED = frozenset({"hostaddr", "port", "service", "servicefile", "passfile"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ BLOCKED = _by_itself("blocked", "someone waits for a lock on it, and executors w
 def _parameters(conn: Connection[Any]) -> dict[str, str]:
     """Return how to connect to the very server of a connection, which may be one of several."""
     info = conn.info
-    given = {k: v for k, v in info.get_parameters().items() if k not in {"hostaddr", "port"}}
+    given = {k: v for k, v in info.get_parameters().items() if k not in _RESOLVED}
     given |= {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
     if info.hostaddr and not info.host.startswith("/"):
         given["hostaddr"] = info.hostaddr
