@@ -35,6 +35,7 @@ WITH RECURSIVE members (oid) AS (
 )
 SELECT c.relkind = 'p' OR c.relkind IN ('r', 'm') AND a.amname IS NOT DISTINCT FROM 'heap',
        coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::int,
+       coalesce(pg_table_size(c.oid), 0) / current_setting('block_size')::int,  -- with long values
        EXISTS (SELECT FROM pg_locks l
                 WHERE l.locktype = 'relation' AND l.relation = c.oid AND l.pid = pg_backend_pid()
                   AND l.mode IN ('RowExclusiveLock', 'AccessExclusiveLock'))
@@ -66,21 +67,20 @@ def plan_load(conn: Connection[Any], relid: int) -> LoadPlan:
     """Decide how to load a source in the open transaction."""
     settings = read_settings(conn)
     members = conn.execute(_MEMBERS, [relid]).fetchall()
-    sizes = [int(pages) for _, pages, _ in members]
+    sizes = [int(blocks) for _, blocks, _, _ in members]
+    pages = sum(int(pages) for _, _, pages, _ in members)
     if settings.parallel_load_connections == 0:
         return _by_itself("off", "pg_trickle.parallel_load_connections is 0")
-    if not all(has_blocks for has_blocks, _, _ in members):
+    if not all(has_blocks for has_blocks, *_ in members):
         return _by_itself("no_blocks", "not all of it is stored in PostgreSQL's own kind of table")
-    if sum(sizes) < settings.parallel_load_pages:
+    if pages < settings.parallel_load_pages:
         least = settings.parallel_load_pages
-        return _by_itself(
-            "small", f"{sum(sizes)} pages, pg_trickle.parallel_load_pages is {least}"
-        )
-    if any(is_written for _, _, is_written in members):
+        return _by_itself("small", f"{pages} pages, pg_trickle.parallel_load_pages is {least}")
+    if any(is_written for *_, is_written in members):
         return _by_itself("written", "this transaction wrote it, which nobody else sees yet")
     if not isinstance(conn, LakeConnection) or conn.depth > 1:
         return _by_itself("nested", "a snapshot cannot be exported from within a savepoint")
-    worthwhile = max(1, SHARE * sum(sizes) // max(1, settings.parallel_load_pages))
+    worthwhile = max(1, SHARE * pages // max(1, settings.parallel_load_pages))
     ranges = cut(sizes, min(settings.parallel_load_connections, worthwhile))
     return LoadPlan("parallel", f"by executors, in {len(ranges)} ranges of blocks", ranges)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WEIGHT, EPOCH = "__weight", "__epoch"
 FILE_BYTES = 256 << 20  # a file that grew larger ends, and the next begins
 ROW_GROUP_ROWS = 1 << 17
+ROW_GROUP_BYTES = 64 << 20  # of wide rows it takes fewer to fill a group
 SMALL_FILE_BYTES = 32 << 20  # what compaction merges; it holds all of it in memory
 
 _APPLICATION = "headwater"
@@ -110,9 +111,7 @@ class Trace:
 
     def adopt(self, epoch: int, added: Files, base_version: int) -> int:
         """Add files that were written to a version; return the new one, or this one if none."""
-        if not added:
-            return base_version
-        return self._commit((*self.files(base_version), *added), epoch)
+        return self._commit((*self.files(base_version), *added), epoch) if added else base_version
 
     def files(self, version: int) -> Files:
         """Return the files of a version, oldest rows first."""
@@ -141,8 +140,8 @@ class Trace:
         """Yield the rows of all files that are there, some at a time, whatever versions say."""
         for name in self._names(""):
             if name.endswith(".parquet"):
-                file = self._storage().open_input_file(name)
-                yield from parquet.ParquetFile(file).iter_batches(ROW_GROUP_ROWS >> 2)
+                file = parquet.ParquetFile(self._storage().open_input_file(name))
+                yield from file.iter_batches(ROW_GROUP_ROWS >> 4)
 
     def compact(
         self, version: int, upto: int, keep_after: int, small: int = SMALL_FILE_BYTES
@@ -395,7 +394,8 @@ def _row_groups(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
     for batch in rows:
         for start in range(0, batch.num_rows, ROW_GROUP_ROWS):
             held.append(batch.slice(start, ROW_GROUP_ROWS))
-            if sum(part.num_rows for part in held) >= ROW_GROUP_ROWS:
+            size = sum(part.nbytes for part in held)
+            if sum(p.num_rows for p in held) >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
                 yield pa.Table.from_batches(held, schema)
                 held = []
     if held:
