@@ -24,7 +24,8 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import compute, fs, parquet
 
-from headwater.errors import InvalidArgument, LockTimeout, StreamTableDamaged, bug
+from headwater.errors import InvalidArgument, LockTimeout, StreamTableDamaged
+from headwater.spark.batches import ROW_GROUP_ROWS, row_groups, stamped
 from headwater.spark.wire import Wire, arrow_type
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 WEIGHT, EPOCH = "__weight", "__epoch"
 FILE_BYTES = 256 << 20  # a file that grew larger ends, and the next begins
-ROW_GROUP_ROWS = 1 << 17
-ROW_GROUP_BYTES = 64 << 20  # of wide rows it takes fewer to fill a group
 SMALL_FILE_BYTES = 32 << 20  # what compaction merges; it holds all of it in memory
 
 _APPLICATION = "headwater"
@@ -107,7 +106,7 @@ class Trace:
     def write(self, epoch: int, batches: Iterable[pa.RecordBatch]) -> Files:
         """Write the rows of an epoch as files that no version names yet; many may do so at once."""
         schema = self._schema()
-        return self._write((_stamped(batch, epoch, schema) for batch in batches), schema)
+        return self._write((stamped(batch, epoch, schema) for batch in batches), schema)
 
     def adopt(self, epoch: int, added: Files, base_version: int) -> int:
         """Add files that were written to a version; return the new one, or this one if none."""
@@ -261,7 +260,7 @@ class Trace:
 
     def _write(self, rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Files:
         """Write rows as files that no version names yet."""
-        groups = _row_groups(rows, schema)
+        groups = row_groups(rows, schema)
         files: list[TraceFile] = []
         group = next(groups, None)
         while group is not None:
@@ -374,32 +373,6 @@ def _removals(files: Iterable[TraceFile]) -> Iterator[RemoveAction]:
     now = time.time_ns() // 1_000_000
     for file in sorted(files, key=_age):
         yield RemoveAction(file.name, True, now, file.size, {})
-
-
-def _stamped(batch: pa.RecordBatch, epoch: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch under physical names, with the epoch."""
-    if batch.num_columns != len(schema) - 1 or batch.columns[-1].null_count:
-        raise bug(
-            f"a batch of {batch.schema} does not fit a trace of {schema}",
-            "it needs every column in order and then a weight for each row",
-        )
-    arrays = [a.cast(field.type) for a, field in zip(batch.columns, schema, strict=False)]
-    epochs = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([*arrays, epochs], schema=schema)
-
-
-def _row_groups(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Gather small batches, cut large ones; no rows, no group."""
-    held: list[pa.RecordBatch] = []
-    for batch in rows:
-        for start in range(0, batch.num_rows, ROW_GROUP_ROWS):
-            held.append(batch.slice(start, ROW_GROUP_ROWS))
-            size = sum(part.nbytes for part in held)
-            if sum(p.num_rows for p in held) >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-                yield pa.Table.from_batches(held, schema)
-                held = []
-    if held:
-        yield pa.Table.from_batches(held, schema)
 
 
 def _consolidated(rows: pa.Table, floor: int) -> pa.Table:

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from headwater.algebra.schema import SqlType
 from headwater.errors import InvalidArgument, InvalidPlan, LockTimeout, StreamTableDamaged
-from headwater.spark import traces
+from headwater.spark import batches, traces
 from headwater.spark.traces import Trace, TraceFile, read_trace
 from headwater.spark.wire import INTEGER, Wire, arrow_type, wire_of
 from tests.scale import scaled
@@ -215,7 +215,7 @@ def test_a_long_log_is_shortened(tmp_path: Path) -> None:
 
 
 def test_large_appends_become_several_files(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(batches, "ROW_GROUP_ROWS", 10)
     monkeypatch.setattr(traces, "FILE_BYTES", 1)
     rows = [batch(*((i, "x", 1) for i in range(start, start + 7))) for start in range(0, 70, 7)]
     rows.append(batch(*((i, "y", 1) for i in range(33))))

@@ -1,0 +1,38 @@
+"""Batches of Arrow on their way into files: with their epoch, and in groups of a good size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from headwater.errors import bug
+
+ROW_GROUP_ROWS = 1 << 17
+ROW_GROUP_BYTES = 64 << 20  # of wide rows it takes fewer to fill a group
+
+
+def stamped(batch: pa.RecordBatch, epoch: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch under physical names, with the epoch."""
+    if batch.num_columns != len(schema) - 1 or batch.columns[-1].null_count:
+        raise bug(
+            f"a batch of {batch.schema} does not fit a trace of {schema}",
+            "it needs every column in order and then a weight for each row",
+        )
+    arrays = [a.cast(field.type) for a, field in zip(batch.columns, schema, strict=False)]
+    epochs = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*arrays, epochs], schema=schema)
+
+
+def row_groups(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Gather small batches, cut large ones; no rows, no group."""
+    held: list[pa.RecordBatch] = []
+    for batch in rows:
+        for start in range(0, batch.num_rows, ROW_GROUP_ROWS):
+            held.append(batch.slice(start, ROW_GROUP_ROWS))
+            size = sum(part.nbytes for part in held)
+            if sum(p.num_rows for p in held) >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+                yield pa.Table.from_batches(held, schema)
+                held = []
+    if held:
+        yield pa.Table.from_batches(held, schema)
