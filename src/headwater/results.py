@@ -91,6 +91,41 @@ class TraceSize:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeColumn:
+    """A column of a copy in the lake: how it is stored, how it is called, and its type in Spark."""
+
+    stored: str
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class LakeView:
+    """Where the lake holds a copy, from which epoch on, and code that reads its newest state."""
+
+    name: str
+    url: str
+    version: int
+    epoch: int
+    since: int
+    columns: tuple[LakeColumn, ...]
+    spark: str
+    delta_rs: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """A copy in the lake before it was tidied, and how many files were deleted."""
+
+    source: str
+    url: str
+    files: int
+    bytes: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
 class SparkExplanation:
     """What Spark does for a stream table, and what PostgreSQL does before and after it."""
 

@@ -36,6 +36,7 @@ class Run:
     hw: headwater.Headwater
     conn: Connection
     live: list[Fixture]
+    mode: str = "DIFFERENTIAL"  # of those that run on Spark
     places: dict[str, Places] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Run:
             except (headwater.HeadwaterError, psycopg.Error) as error:
                 self.fail(fixture, f"create: {type(error).__name__}: {error}")
                 continue
-            if made.effective_mode != "DIFFERENTIAL":
+            if made.effective_mode not in ("DIFFERENTIAL", self.mode):
                 self.fail(fixture, f"create: effective mode {made.effective_mode}")
             elif columns_of(self.conn, fixture.table) != columns_of_query(self.conn, fixture.query):
                 self.fail(fixture, f"create: columns {columns_of(self.conn, fixture.table)}")
@@ -66,7 +67,7 @@ class Run:
             except headwater.HeadwaterError as error:
                 self.fail(fixture, f"{step.name}: {error}")
                 continue
-            self.followed |= {fixture.name} if action == "DIFFERENTIAL" else set()
+            self.followed |= {fixture.name} if action in ("DIFFERENTIAL", self.mode) else set()
             fault = self._wrong_action(fixture, step, action) or self.look(fixture)
             if fault:
                 self.fail(fixture, f"{step.name}: {fault}")
@@ -76,7 +77,8 @@ class Run:
             return f"{action} although nothing changed"
         if any(self._reads(fixture, source) for source in step.rebuilds):
             return None
-        return None if action in INCREMENTAL else f"{action} instead of the incremental path"
+        expected = (*INCREMENTAL, self.mode)
+        return None if action in expected else f"{action} instead of one of {expected}"
 
     def _reads(self, fixture: Fixture, source: str) -> bool:
         [(reads,)] = self.conn.execute(

@@ -1,7 +1,8 @@
 """A refresh on Spark ends at each of its steps: nothing is lost, doubled or left over.
 
 `totals` reads `joined`, and both are refreshed in one transaction. So a step that is reached twice
-is the plain join's the first time and the aggregate's the second.
+is the plain join's the first time and the aggregate's the second. Their results are kept in the
+lake, too; that of `kept` is nowhere else.
 """
 
 from __future__ import annotations
@@ -36,12 +37,19 @@ Connection = psycopg.Connection[Any]
 SETUP = """
 CREATE TABLE customers (id int PRIMARY KEY, region int, name text);
 CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10, 2));
+CREATE TABLE ledger (id int PRIMARY KEY, kind int);
+INSERT INTO ledger SELECT n, n % 4 FROM generate_series(1, 200) AS n;
 INSERT INTO customers SELECT n, n % 5, 'c' || n FROM generate_series(1, 40) AS n;
 INSERT INTO orders SELECT n, n % 45, n % 97 FROM generate_series(1, 500) AS n;
 """
+RESULTS = """
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET pg_trickle.lake_results = on', current_database());
+END $$
+"""
 QUERIES = {
     "joined": (
-        "SELECT o.id, o.customer, o.amount, c.name"
+        "SELECT o.id, o.customer, o.amount, c.name, c.region"
         " FROM orders o JOIN customers c ON c.id = o.customer"
     ),
     "totals": (
@@ -49,12 +57,15 @@ QUERIES = {
         " FROM joined j JOIN customers c ON c.id = j.customer GROUP BY c.region"
     ),
 }
-TRACES = 4
+KEPT = "SELECT kind, count(*) AS n, max(id) AS newest FROM ledger GROUP BY kind"
+TRACES = 5  # three sources, two results: both tables read the same of the customers
 CHANGE = """
 UPDATE orders SET amount = amount + 1, customer = customer % 45 + 1 WHERE id % 7 = 0;
 DELETE FROM orders WHERE id = (SELECT min(id) FROM orders);
 INSERT INTO orders SELECT max(id) + 1, 3, 5 FROM orders;
-UPDATE customers SET region = (region + 1) % 5, name = name || 'x' WHERE id % 9 = 0
+UPDATE customers SET region = (region + 1) % 5, name = name || 'x' WHERE id % 9 = 0;
+UPDATE ledger SET kind = (kind + 1) % 4 WHERE id % 3 = 0;
+DELETE FROM ledger WHERE id = (SELECT max(id) FROM ledger)
 """
 MANY = """
 INSERT INTO orders SELECT n + (SELECT max(id) FROM orders), 3, 1 FROM generate_series(1, 600) AS n
@@ -87,16 +98,18 @@ def shop(pg18: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sho
         pytest.skip(f"{NOT_RUN}Spark: {missing}")
     made = Shop(pg18.create_database(), tmp_path_factory.mktemp("lake"))
     made.execute(SETUP)
+    made.execute(RESULTS)
     with made.connect() as hw:
         for name, query in QUERIES.items():
             hw.create_stream_table(name, query, refresh_mode="DIFFERENTIAL", engine="spark")
+        hw.create_stream_table("kept", KEPT, engine="spark", publish=False)
     yield made
     pg18.drop_database(made.dsn)
 
 
-def _strike(shop: Shop, step: str, times: int) -> None:
+def _strike(shop: Shop, step: str, times: int, name: str = "totals") -> None:
     """Refresh in a process that dies at a step; wait until server and Spark have noticed."""
-    arguments = [shop.dsn, str(shop.lake), "totals", step, str(times)]
+    arguments = [shop.dsn, str(shop.lake), name, step, str(times)]
     died = _run(spark_refresher.__file__, *arguments)
     assert died.returncode == -signal.SIGKILL, died.stderr
     if died.stdout != "none\n":
@@ -132,13 +145,16 @@ def _prove(shop: Shop, action: str = "DIFFERENTIAL") -> None:
             assert find_difference(conn, query, name) is None
             assert hw.verify(name).equal
             assert hw.refresh_stream_table(name).action == "NO_DATA"
+        hw.refresh_stream_table("kept")
+        assert hw.verify("kept").equal
+        assert hw.refresh_stream_table("kept").action == "NO_DATA"
         assert prove_traces(conn) == TRACES
         prove_lake_clean(conn, shop.lake)
         assert prove_traces(conn) == TRACES
         left = "SELECT FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'"
         assert conn.execute(left).fetchall() == []
         statuses = {(s.name, s.status, s.errors) for s in hw.pgt_status()}
-        assert statuses == {(f"public.{name}", "ACTIVE", 0) for name in QUERIES}
+        assert statuses == {(f"public.{name}", "ACTIVE", 0) for name in [*QUERIES, "kept"]}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +163,7 @@ def _prove(shop: Shop, action: str = "DIFFERENTIAL") -> None:
         ("epoch", 1),
         ("append", 1),
         ("append", 2),
+        ("append", 3),
         ("append", 4),
         ("spark", 2),
         ("land", 2),
@@ -161,6 +178,20 @@ def test_killed_before_the_commit(shop: Shop, step: str, times: int) -> None:
     assert _versions(shop) == before
     _prove(shop)
     assert _versions(shop) != before
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "rebuilt"),
+    [("append", 1, False), ("append", 2, False), ("before commit", 1, False), ("append", 2, True)],
+)
+def test_killed_while_a_result_stays_in_the_lake(
+    shop: Shop, step: str, times: int, rebuilt: bool
+) -> None:
+    shop.execute(CHANGE)
+    if rebuilt:
+        shop.execute(REBUILD)
+    _strike(shop, step, times, "kept")
+    _prove(shop, "REINITIALIZE" if rebuilt else "DIFFERENTIAL")
 
 
 def test_killed_after_the_commit(shop: Shop) -> None:

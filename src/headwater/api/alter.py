@@ -15,18 +15,31 @@ from headwater.api.arguments import (
     parse_schedule,
     parse_status,
 )
-from headwater.api.create import choose_lookup, compile_for, reason, spark_plan
-from headwater.api.engine import EngineChoice, choose_engine
+from headwater.api.create import (
+    choose_lookup,
+    compile_for,
+    effective_mode,
+    reason,
+    spark_plan,
+)
+from headwater.api.engine import EngineChoice
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.sources import buffers_of, captured, dependencies_of, reads, upstream
+from headwater.api.sources import (
+    buffers_of,
+    buffers_to_share,
+    captured,
+    dependencies_of,
+    reads,
+    upstream,
+)
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import streams, traces, tracking
 from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
-from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError
+from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError, SourceAltered
 from headwater.graph import find_cycle
-from headwater.postgres.capture import relation_name, sync_capture
+from headwater.postgres.capture import relation_name, remove_capture, sync_capture
 from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
 from headwater.postgres.quote import identifier
@@ -60,19 +73,29 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
     st = streams.get_stream_table(conn, name)
     values = _plain_values(conn, changes)
     mode = parse_mode(changes.refresh_mode) if changes.refresh_mode else st.refresh_mode
-    effective = "FULL" if mode == "FULL" else "DIFFERENTIAL"
     engine = str(values.get("engine", st.engine))
-    if changes.query is not None or effective != st.effective_mode or engine != st.engine:
+    is_other = effective_mode(mode) != st.effective_mode or engine != st.engine
+    if changes.query is not None or is_other:
+        _check_published(st)
         query = changes.query if changes.query is not None else str(st.canonical_query)
-        compiled = compile_for(conn, query, mode)
+        compiled, choice = compile_for(conn, query, mode, engine)
         _check_cycle(conn, st, compiled)
         _check_readers(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
-        choice = choose_engine(conn, compiled, engine)
         _rebuild(conn, st, (compiled, choice), {**values, "refresh_mode": mode})
     values["refresh_mode"] = mode  # and the status again: filling a table makes it active
     with conn.transaction():
         streams.update_stream_table(conn, st.pgt_id, **values)
+
+
+def _check_published(st: StreamTable) -> None:
+    """Refuse to compile anew what has no table: other columns would be another view."""
+    if not st.publish:
+        raise SourceAltered(
+            f"{st.qualified_name} cannot be given another definition",
+            "its result is in the lake only, under the columns that it was created with",
+            "drop it and create it again",
+        )
 
 
 def _plain_values(conn: Connection[Any], changes: Changes) -> dict[str, object]:
@@ -126,7 +149,8 @@ def _check_readers(conn: Connection[Any], st: StreamTable, compiled: Compiled) -
 def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
     """Compile the query again after a source changed; the table is rebuilt at the next refresh."""
     try:
-        compiled = compile_for(conn, str(st.canonical_query), st.refresh_mode)
+        _check_published(st)
+        how = compile_for(conn, str(st.canonical_query), st.refresh_mode, st.engine)
     except psycopg.Error as error:
         fault: HeadwaterError = classify(error, st.qualified_name)
         _fail(conn, st, fault)
@@ -134,8 +158,7 @@ def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
     except HeadwaterError as fault:
         _fail(conn, st, fault)
         raise
-    choice = choose_engine(conn, compiled, st.engine)
-    _rebuild(conn, st, (compiled, choice), {"reinit_reason": why})
+    _rebuild(conn, st, how, {"reinit_reason": why})
 
 
 def _fail(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
@@ -156,18 +179,21 @@ def _rebuild(
     values: dict[str, object],
 ) -> None:
     """Put a newly compiled plan in place and fill the table by it, in one transaction."""
-    compiled, _ = how
+    compiled, choice = how
     before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     names = [name for _, name in captured(compiled)] + [st.qualified_name]
     tables = upstream(conn, st)
     names += [table.qualified_name for table in tables]
     buffers = buffers_of(conn, tables)
+    if choice.engine == "spark":
+        buffers += buffers_to_share(conn, [oid for oid, _ in captured(compiled)])
     with one_snapshot(conn):
         lock_tables(conn, names)
         lock_buffers(conn, buffers)
         target = _replace_plan(conn, st, how, values)
         after = [oid for oid, _ in captured(compiled)]
-        for oid in sorted({*before, *after}):
+        own = [t.source_relid for t in tracking.list_tracking(conn, [st.pgt_relid])]
+        for oid in sorted({*before, *after, *own}):
             sync_capture(conn, oid)
         if st.is_populated:
             move_all(conn, [t.pgt_id for t in upstream(conn, streams.get_by_id(conn, st.pgt_id))])
@@ -182,9 +208,11 @@ def _replace_plan(
 ) -> Target:
     """Replace plan, columns, state and index; the old rows go, since another key may hold now."""
     compiled, choice = how
+    mode = str(values.get("refresh_mode", st.refresh_mode))
     plan = compiled.maintenance
     columns = compiled.columns
     drop_index(conn, st)
+    _uncapture(conn, st)
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
     conn.execute(f"DELETE FROM {st.qualified_name}")
     _fit_columns(conn, st, compiled)
@@ -198,10 +226,10 @@ def _replace_plan(
         st.pgt_id,
         **{
             "canonical_query": compiled.analysis.canonical,
-            "effective_mode": "FULL" if plan is None else "DIFFERENTIAL",
+            "effective_mode": effective_mode(mode),
             "effective_engine": choice.engine,
-            "reason": reason(choice, str(values.get("refresh_mode", st.refresh_mode))),
-            "plan": stored_plan(plan, columns, hashed) | spark_plan(choice),
+            "reason": reason(choice, mode),
+            "plan": stored_plan(plan, columns, hashed) | spark_plan(conn, choice),
             "key_columns": key,
             "is_populated": False,
             "needs_reinit": True,
@@ -212,6 +240,13 @@ def _replace_plan(
     traces.detach(conn, st.pgt_id)
     streams.record_dependencies(conn, st.pgt_id, dependencies_of(conn, compiled))
     return Target(st.qualified_name, columns, key, hashed)
+
+
+def _uncapture(conn: Connection[Any], st: StreamTable) -> None:
+    """Spare the triggers on a table that only its own trace follows: that is loaded anew."""
+    known = tracking.find_tracking(conn, st.pgt_relid)
+    if known is not None and known.tracked_by_pgt_ids == (st.pgt_id,):
+        remove_capture(conn, st.pgt_relid)
 
 
 def _fit_columns(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:

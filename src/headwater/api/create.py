@@ -14,16 +14,22 @@ from headwater.api.arguments import (
     parse_mode,
     parse_schedule,
 )
-from headwater.api.engine import EngineChoice, choose_engine
+from headwater.api.engine import EngineChoice, choose_engine, require_lake
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
-from headwater.api.sources import buffers_of, captured, dependencies_of, upstream
+from headwater.api.sources import (
+    buffers_of,
+    buffers_to_share,
+    captured,
+    dependencies_of,
+    upstream,
+)
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import streams
 from headwater.catalog.model import NewStreamTable, StreamTable
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
-from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout
+from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout, UnsupportedQuery
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
 from headwater.postgres.session import read_pinned
@@ -33,6 +39,7 @@ from headwater.postgres.storage import (
     create_index,
     create_state,
     create_table,
+    create_unpublished,
     state_name,
     stored_plan,
 )
@@ -57,17 +64,18 @@ class Request:
 
 def make_request(conn: Connection[Any], name: str, query: str, options: dict[str, Any]) -> Request:
     """Check the arguments of create, before anything is done."""
-    if not options["publish"]:
+    mode = parse_mode(options["refresh_mode"])
+    if not options["publish"] and mode not in ("AUTO", "DIFFERENTIAL"):
         raise InvalidArgument(
-            "publish => false is not available in this version",
-            "the stream table itself is where the result lives",
-            "leave publish out",
+            f"publish => false with refresh_mode {mode}",
+            "what is in the lake only is maintained by appending changes",
+            "use refresh_mode AUTO or DIFFERENTIAL, or leave publish out",
         )
     return Request(
         name,
         query,
         parse_schedule(options["schedule"], read_settings(conn).min_target_lag_seconds),
-        parse_mode(options["refresh_mode"]),
+        mode,
         parse_engine(options["engine"]),
         parse_cdc_mode(options["cdc_mode"]),
         options["initialize"],
@@ -75,24 +83,46 @@ def make_request(conn: Connection[Any], name: str, query: str, options: dict[str
     )
 
 
-def compile_for(conn: Connection[Any], query: str, mode: str) -> Compiled:
-    """Compile a query; unless the mode is FULL it must be maintainable incrementally."""
+def compile_for(
+    conn: Connection[Any], query: str, mode: str, engine: str, *, publish: bool = True
+) -> tuple[Compiled, EngineChoice]:
+    """Compile a query and choose its engine; a mode but FULL must follow changes.
+
+    A FULL table follows them on Spark only, where they keep its copies of the sources up to date;
+    on PostgreSQL it needs no plan.
+    """
     with conn.transaction(force_rollback=True):
         compiled = compile_query(conn, query)
+    _check_published(conn, compiled)
     if mode != "FULL":
         _ = compiled.incremental
-        return compiled
-    return replace(compiled, maintenance=None)
+    choose = choose_engine if publish else require_lake
+    choice = choose(conn, compiled, engine)
+    is_whole = mode == "FULL" and choice.engine == "postgres"
+    return (replace(compiled, maintenance=None) if is_whole else compiled), choice
+
+
+def _check_published(conn: Connection[Any], compiled: Compiled) -> None:
+    """Refuse to read stream tables of which PostgreSQL has no rows."""
+    for relation in compiled.analysis.relations.values():
+        st = streams.find_by_relid(conn, relation.source.oid)
+        if st is not None and not st.publish:
+            raise UnsupportedQuery(
+                f"the query reads {st.qualified_name}, whose result is in the lake only",
+                "a stream table follows what PostgreSQL captures, and it has none of those rows",
+                "create that one without publish => false, or read its sources",
+            )
 
 
 def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     """Create a stream table; everything appears together or not at all."""
     reconcile(conn)
     schema, name = _free_name(conn, request.name)
-    compiled = compile_for(conn, request.query, request.mode)
-    choice = choose_engine(conn, compiled, request.engine)
+    compiled, choice = compile_for(
+        conn, request.query, request.mode, request.engine, publish=request.publish
+    )
     sources = captured(compiled)
-    names, buffers = _to_lock(conn, compiled)
+    names, buffers = _to_lock(conn, compiled, choice)
     with one_snapshot(conn):
         lock_tables(conn, names)
         lock_buffers(conn, buffers)
@@ -107,9 +137,10 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
             sync_capture(conn, oid)
         if request.initialize:
             _fill(conn, pgt_id)
-        create_index(conn, pgt_id, target)
-        create_guard(conn, target.name)
-        conn.execute(f"ANALYZE {target.name}")
+        if request.publish:
+            create_index(conn, pgt_id, target)
+            create_guard(conn, target.name)
+            conn.execute(f"ANALYZE {target.name}")
     return created(conn, pgt_id, compiled)
 
 
@@ -134,15 +165,20 @@ def _free_name(conn: Connection[Any], given: str) -> tuple[str, str]:
     return found, name
 
 
-def _to_lock(conn: Connection[Any], compiled: Compiled) -> tuple[list[str], list[str]]:
+def _to_lock(
+    conn: Connection[Any], compiled: Compiled, choice: EngineChoice
+) -> tuple[list[str], list[str]]:
     """Sources whose writers must wait for the triggers, stream tables that are read, and the
-    buffers that those read on Spark."""
+    buffers that those and this one read on Spark."""
     names = [name for _, name in captured(compiled)]
     tables: list[StreamTable] = []
     for relation in compiled.analysis.relations.values():
         st = streams.find_by_relid(conn, relation.source.oid)
         tables += upstream(conn, st) if st is not None else ()
-    return names + [table.qualified_name for table in tables], buffers_of(conn, tables)
+    buffers = buffers_of(conn, tables)
+    if choice.engine == "spark":
+        buffers += buffers_to_share(conn, [oid for oid, _ in captured(compiled)])
+    return names + [table.qualified_name for table in tables], buffers
 
 
 def _record(
@@ -153,7 +189,10 @@ def _record(
 ) -> tuple[int, Target]:
     """Create the table and its catalog rows."""
     compiled, choice = how
-    relid = create_table(conn, *name, compiled.analysis.canonical)
+    if request.publish:
+        relid = create_table(conn, *name, compiled.analysis.canonical)
+    else:
+        relid = create_unpublished(conn, *name, compiled.analysis.columns)
     columns = compiled.columns
     plan = compiled.maintenance
     key, hashed = choose_lookup(conn, compiled)
@@ -168,7 +207,7 @@ def _record(
             defining_query=request.query,
             canonical_query=compiled.analysis.canonical,
             refresh_mode=request.mode,
-            effective_mode="FULL" if plan is None else "DIFFERENTIAL",
+            effective_mode=effective_mode(request.mode),
             owner=row[0],
             schedule=request.schedule.words,
             target_lag=request.schedule.lag,
@@ -177,14 +216,15 @@ def _record(
             reason=reason(choice, request.mode),
             cdc_mode=request.cdc_mode,
             publish=request.publish,
-            plan=stored_plan(plan, columns, hashed) | spark_plan(choice),
+            plan=stored_plan(plan, columns, hashed)
+            | spark_plan(conn, choice, publish=request.publish),
             key_columns=key,
             pinned_settings=read_pinned(conn),
         ),
     )
     streams.record_dependencies(conn, pgt_id, dependencies_of(conn, compiled))
     state = None
-    if plan is not None and plan.root is not None:
+    if plan is not None and plan.root is not None and request.publish:
         state = state_name(pgt_id)
         create_state(conn, plan, state)
     return pgt_id, Target(qualified_name(*name), columns, key, hashed, state)
@@ -200,13 +240,21 @@ def choose_lookup(
     return None, choose_hashed(conn, compiled.analysis.columns)
 
 
-def spark_plan(choice: EngineChoice) -> dict[str, object]:
+def spark_plan(
+    conn: Connection[Any], choice: EngineChoice, *, publish: bool = True
+) -> dict[str, object]:
     """Return what the catalog keeps for Spark, beside the plan."""
     if choice.placed is None:
         return {}
     from headwater.spark.refresh import stored_placed  # noqa: PLC0415 - an optional package
 
-    return {"spark": stored_placed(choice.placed)}
+    keeps_result = publish and read_settings(conn).lake_results
+    return {"spark": stored_placed(choice.placed), "keeps_result": keeps_result}
+
+
+def effective_mode(mode: str) -> str:
+    """Return the mode that is in effect for one that was asked for."""
+    return "FULL" if mode == "FULL" else "DIFFERENTIAL"
 
 
 def reason(choice: EngineChoice, mode: str) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 from psycopg import Connection
 
 from headwater.api.reconcile import forget, reconcile
-from headwater.api.sources import reads
+from headwater.api.sources import lockable, reads
+from headwater.api.transactions import lock_tables
 from headwater.catalog import streams
 from headwater.catalog.model import StreamTable
+from headwater.catalog.tracking import list_tracking
 from headwater.errors import DependentsExist
 from headwater.graph import closure, inverted
 
@@ -25,9 +27,18 @@ def drop_stream_table(
         doomed = [of[relid] for relid in closure(st.pgt_relid, inverted(reads(conn)))]
         if len(doomed) > 1 and not cascade:
             raise _dependents(st, doomed)
+        _lock(conn, doomed)
         for table in doomed:
             forget(conn, table)
     return tuple(table.qualified_name for table in doomed)
+
+
+def _lock(conn: Connection[Any], doomed: list[StreamTable]) -> None:
+    """Lock what is dropped and the captured sources of it, in the order in which create does:
+    whether anybody else reads a source is decided when nobody can join."""
+    ids = {t.pgt_id for t in doomed}
+    captured = {t.source_relid for t in list_tracking(conn) if ids & set(t.tracked_by_pgt_ids)}
+    lock_tables(conn, lockable(conn, {t.pgt_relid for t in doomed} | captured))
 
 
 def _dependents(st: StreamTable, doomed: list[StreamTable]) -> DependentsExist:

@@ -26,6 +26,24 @@ class EngineChoice:
     placed: Placed | None = None
 
 
+def require_lake(conn: Connection[Any], compiled: Compiled, wanted: str) -> EngineChoice:
+    """Place a query whose result stays in the lake; raises UnsupportedQuery if Spark cannot do it
+    all."""
+    fault: str | None = "engine 'postgres' was asked for"
+    if wanted != "postgres":
+        fault = _environment_fault(conn, compiled)
+    if fault is None:
+        choice = _placed(compiled, publish=False)
+        if isinstance(choice, EngineChoice):
+            return choice
+        fault = choice
+    raise UnsupportedQuery(
+        f"the result cannot stay in the lake only: {fault}",
+        "publish => false needs a query that Spark can compute to its end",
+        "leave publish out, or rewrite the query",
+    )
+
+
 def choose_engine(conn: Connection[Any], compiled: Compiled, wanted: str) -> EngineChoice:
     """Choose the engine: Spark wherever it is certain to give the same, unless told otherwise.
 
@@ -58,20 +76,32 @@ def _environment_fault(conn: Connection[Any], compiled: Compiled) -> str | None:
     if missing is not None:
         return missing
     if compiled.maintenance is None:
-        return "a FULL refresh runs on PostgreSQL in this version"
+        return _unplanned(compiled)
     if not read_pinned(conn)["DateStyle"].startswith("ISO"):
         return "DateStyle is not ISO"
     return None
 
 
-def _placed(compiled: Compiled) -> EngineChoice | str:
+def _unplanned(compiled: Compiled) -> str:
+    """Say what makes it impossible to follow the changes of the sources into the lake."""
+    refusal = compiled.refusal
+    assert refusal is not None
+    return f"its changes cannot be followed: {refusal.what}"
+
+
+def _placed(compiled: Compiled, *, publish: bool = True) -> EngineChoice | str:
     from headwater.spark.landing import landed_rows  # noqa: PLC0415 - an optional package
-    from headwater.spark.place import place  # noqa: PLC0415
+    from headwater.spark.place import place, place_whole  # noqa: PLC0415
+    from headwater.spark.unpublished import result_columns  # noqa: PLC0415
     from headwater.spark.wires import NotOnSpark  # noqa: PLC0415
 
     assert compiled.maintenance is not None
     try:
-        placed = place(compiled.maintenance.view, landed_rows)
+        if not publish:
+            placed = place_whole(compiled.maintenance.view, landed_rows)
+            result_columns(placed.boundary)
+        else:
+            placed = place(compiled.maintenance.view, landed_rows)
     except NotOnSpark as fault:
         return str(fault)
     return EngineChoice("spark", "engine: Spark, which computes the same", placed)

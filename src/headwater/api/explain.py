@@ -12,7 +12,6 @@ from headwater.algebra.ops import Aggregate, AntiJoin, Join, Kind, Op, Scan, Uni
 from headwater.algebra.pretty import label, pretty
 from headwater.algebra.walk import scans, walk
 from headwater.api.create import compile_for, reason
-from headwater.api.engine import choose_engine
 from headwater.api.reconcile import reconcile
 from headwater.catalog import history, streams, traces
 from headwater.catalog.model import Dependency, Refresh, StreamTable
@@ -46,12 +45,13 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
     plan, target = load_plan(st)
     on_spark = st.effective_engine == "spark"
     sql = _statement(conn, st, plan, target) if plan and not on_spark else ""
+    followed = plan if st.effective_mode != "FULL" else None  # FULL looks at no change
     explanation = Explanation(
         name=st.qualified_name,
         query=st.defining_query,
         canonical=str(st.canonical_query),
         tree=pretty(plan.view) if plan else "",
-        delta=pretty(_delta(plan)) if plan else "",
+        delta=pretty(_delta(followed)) if followed else "",
         sql=sql,
         engine=str(st.effective_engine),
         mode=str(st.effective_mode),
@@ -61,7 +61,7 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         state=target.state,
         lag=lag[0] if lag else None,
         last_refresh=rows[0] if rows else None,
-        operators=operators(plan.view) if plan else (),
+        operators=operators(followed.view) if followed else (),
         cost=_costs(conn, st, sql),
     )
     return _with_spark(conn, explanation, st, sources) if on_spark else explanation
@@ -69,9 +69,8 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
 
 def explain_query(conn: Connection[Any], query: str) -> Explanation:
     """Explain how a query would be maintained, without creating anything."""
-    compiled = compile_for(conn, query, "AUTO")
+    compiled, choice = compile_for(conn, query, "AUTO", "auto")
     plan = compiled.incremental
-    choice = choose_engine(conn, compiled, "auto")
     selects = {s.source.oid: f"SELECT * FROM changes_of({s.source.name})" for s in scans(plan.view)}
     state = state_name(0) if plan.root else None
     target = Target("stream_table", plan.columns, plan.key, (), state)
@@ -103,14 +102,17 @@ def _on_spark(
     """Add what Spark computes; what PostgreSQL runs is then the last step only."""
     from headwater.spark import explain  # noqa: PLC0415 - an optional package
 
+    is_full = explanation.mode == "FULL"
+    statement = explain.state_statement if is_full else explain.change_statement
+    publish = "" if is_full else explain.publish_statement(placed, target)
     spark = SparkExplanation(
         boundary=pretty(placed.boundary),
         at_ingest=explain.at_ingest(placed.boundary),
         at_publish=explain.at_publish(placed),
-        statement=explain.spark_statement(placed),
+        statement=statement(placed),
         loads=explain.loads(conn, placed.boundary),
     )
-    return replace(explanation, sql=explain.publish_statement(placed, target), spark=spark)
+    return replace(explanation, sql=publish, spark=spark)
 
 
 def _with_spark(
@@ -121,20 +123,21 @@ def _with_spark(
 ) -> Explanation:
     """Add what Spark computes, what the lake holds, and the jobs of the last refresh."""
     try:
-        from headwater.spark.explain import size_of  # noqa: PLC0415 - an optional package
+        from headwater.spark.explain import find_size  # noqa: PLC0415 - an optional package
         from headwater.spark.refresh import load_placed  # noqa: PLC0415
     except ImportError:
         return explanation  # what the catalog knows can be told without Spark
     found = _on_spark(conn, explanation, load_placed(st), load_plan(st)[1])
     assert found.spark is not None
-    of = {d.source_relid: d.source_name for d in sources}
+    of = {d.source_relid: d.source_name for d in sources} | {st.pgt_relid: st.qualified_name}
     sizes = []
     for row in traces.list_traces(conn, st.pgt_id):
-        files, size = size_of(find_lake(conn), row) or (None, None)
+        files, size = find_size(find_lake(conn), row) or (None, None)
         name = of[row.source_relid]
         sizes.append(TraceSize(name, row.url, row.version, row.epoch, files, size))
     jobs = _jobs(explanation.last_refresh)
-    return replace(found, spark=replace(found.spark, traces=tuple(sizes), jobs=jobs))
+    sql = found.sql if st.publish else ""  # nothing is left to PostgreSQL
+    return replace(found, sql=sql, spark=replace(found.spark, traces=tuple(sizes), jobs=jobs))
 
 
 def _jobs(refresh: Refresh | None) -> int | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from headwater.api import alter, create, drop, explain, refresh, verify
+from headwater.api import alter, create, drop, explain, lake, refresh, verify
 from headwater.api.reconcile import reconcile, sweep
 from headwater.catalog import history, install, streams
 from headwater.catalog.model import Refresh
@@ -22,13 +23,18 @@ from headwater.results import (
     Created,
     Edge,
     Explanation,
+    LakeView,
     RefreshResult,
     Status,
     Unchanged,
+    Vacuumed,
     Verification,
 )
 from headwater.spark.lake import Lake, LakeConnection
 from headwater.spark.session import SparkOptions
+
+if TYPE_CHECKING:
+    from headwater.spark.travel import DataFrame
 
 
 def connect(  # noqa: PLR0913 - what a user may want to say, each by its name
@@ -160,7 +166,7 @@ class Headwater:
             )
         except AlreadyExists:
             st = streams.find_stream_table(self._conn, name)
-            if st is None:
+            if st is None or st.publish != publish:
                 raise
         self.alter_stream_table(name, schedule, refresh_mode, None, engine, cdc_mode, query)
         st = streams.get_stream_table(self._conn, name)
@@ -227,6 +233,21 @@ class Headwater:
     def verify(self, name: str) -> Verification:
         """Prove a stream table equal to its query, or say by how much it differs."""
         return verify.verify(self._conn, name)
+
+    def read_at(self, name: str, when: int | datetime) -> DataFrame:
+        """Return a source or stream table as it was, from its copy in the lake.
+
+        `when` is an epoch or a moment; Spark starts if it does not run.
+        """
+        return lake.read_at(self._conn, name, when)
+
+    def lake_view(self, name: str) -> LakeView:
+        """Say where the lake holds a source or stream table, and how anyone can read it."""
+        return lake.lake_view(self._conn, name)
+
+    def vacuum(self) -> tuple[Vacuumed, ...]:
+        """Delete what nobody can ask the lake for any more, and merge small files."""
+        return lake.vacuum(self._conn)
 
     def _rows(self, kind: type[Any], query: str) -> tuple[Any, ...]:
         with self._conn.cursor(binary=True, row_factory=class_row(kind)) as cursor:

@@ -52,6 +52,6 @@ def forget(conn: Connection[Any], st: StreamTable) -> None:
     sources = streams.list_dependencies(conn, st.pgt_id)
     drop_storage(conn, st)
     streams.drop_stream_table_rows(conn, st.pgt_id)
-    for source in sources:
-        if tracking.find_tracking(conn, source.source_relid) is not None:
-            sync_capture(conn, source.source_relid)
+    relids = [source.source_relid for source in sources]
+    for known in tracking.list_tracking(conn, [*relids, st.pgt_relid]):
+        sync_capture(conn, known.source_relid)

@@ -16,7 +16,7 @@ from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
-from headwater.catalog.settings import read_settings
+from headwater.catalog.settings import Settings, read_settings
 from headwater.catalog.standing import Standing, Verdict, load_standings, move_if_unchanged
 from headwater.errors import HeadwaterError, InvalidArgument, LockTimeout
 from headwater.postgres.cleaning import clean_at_once, clean_seen
@@ -105,7 +105,7 @@ def _in_one_transaction(
         fault = classify(error, name) if isinstance(error, psycopg.Error) else error
         _record_failure(conn, failed, found.running, fault)
         raise fault from error.__cause__ if fault is error else error
-    _clean_shared(conn, standings, epoch)
+    _clean_shared(conn, standings, epoch, settings)
     return results
 
 
@@ -153,11 +153,13 @@ def _clean_sole(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:
             clean_at_once(conn, source)
 
 
-def _clean_shared(conn: Connection[Any], standings: tuple[Standing, ...], epoch: Epoch) -> None:
+def _clean_shared(
+    conn: Connection[Any], standings: tuple[Standing, ...], epoch: Epoch, settings: Settings
+) -> None:
     """Clean, after the commit, the buffers that other tables read too."""
     moved = {s.table.pgt_id for s in standings}
     for source in {t.source_relid: t for s in standings for t in s.sources}.values():
         if not set(source.tracked_by_pgt_ids) <= moved:
             clean_seen(conn, source)
     if epoch.epoch % _PRUNE_EVERY == 0:
-        epochs.prune_epochs(conn)
+        epochs.prune_epochs(conn, settings.lake_retention)

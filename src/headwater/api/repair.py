@@ -7,10 +7,11 @@ from typing import Any
 from psycopg import Connection
 
 from headwater.api.alter import recompile
+from headwater.api.transactions import lock_tables
 from headwater.catalog import streams, tracking
 from headwater.catalog.model import StreamTable
 from headwater.errors import SourceDropped
-from headwater.postgres.capture import EVENTS, list_leaves, sync_capture, trigger_name
+from headwater.postgres.capture import find_gap, sync_capture
 
 
 def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
@@ -22,7 +23,7 @@ def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
     drifted = _drifted(conn, st)
     if drifted:
         recompile(conn, st, f"{', '.join(drifted)} was altered")
-    elif st.effective_mode != "FULL":
+    elif st.follows_changes:
         _repair_capture(conn, st)
 
 
@@ -47,26 +48,11 @@ def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
 
 
 def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
+    """Put missing triggers back; whoever reads that source is then rebuilt."""
     relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
-    for source in tracking.list_tracking(conn, relids):
-        leaves = list_leaves(conn, source.source_relid)
-        carriers = (source.source_relid, *leaves)
-        names = [trigger_name(source.source_relid, event) for event in EVENTS]
-        row = conn.execute(
-            "SELECT count(*) FROM pg_trigger WHERE tgrelid = ANY(%s::int8[]::oid[])"
-            " AND tgname = ANY(%s) AND tgenabled = 'A'",
-            (list(carriers), names),
-        ).fetchone()
-        is_whole = row is not None and row[0] == len(carriers) * len(names)
-        if is_whole and set(leaves) == set(source.leaves):
+    for source in tracking.list_tracking(conn, [*relids, st.pgt_relid]):
+        if find_gap(conn, source) is None:
             continue
         with conn.transaction():
-            conn.execute(f"LOCK TABLE {source.source_name} IN SHARE ROW EXCLUSIVE MODE")
+            lock_tables(conn, [source.source_name])
             sync_capture(conn, source.source_relid)
-            why = (
-                f"triggers on {source.source_name} or its partitions were missing or disabled"
-                if set(leaves) == set(source.leaves)
-                else f"{source.source_name} has other partitions or children than before"
-            )
-            for pgt_id in source.tracked_by_pgt_ids:
-                streams.update_stream_table(conn, pgt_id, needs_reinit=True, reinit_reason=why)

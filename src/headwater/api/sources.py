@@ -63,6 +63,23 @@ def upstream(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
     return tuple(of[relid] for relid in closure(st.pgt_relid, reads(conn)))
 
 
+def lockable(conn: Connection[Any], relids: Iterable[int]) -> list[str]:
+    """Return the names of those of these relations that are tables and still there."""
+    rows = conn.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid = ANY (%s::int8[]::oid[]) AND c.relkind IN ('r', 'p')",
+        (list(relids),),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def buffers_to_share(conn: Connection[Any], oids: Iterable[int]) -> list[str]:
+    """Return the buffers of sources that are captured already: a table on Spark may share the
+    traces of those who read them."""
+    return [str(t.buffer_name) for t in list_tracking(conn, oids)]
+
+
 def buffers_of(conn: Connection[Any], tables: Iterable[StreamTable]) -> list[str]:
     """Return the buffers that stream tables on Spark read."""
     ids = {st.pgt_id for st in tables if st.effective_engine == "spark"}

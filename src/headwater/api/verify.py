@@ -11,13 +11,15 @@ from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
 from headwater.api.sources import buffers_of, upstream
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
-from headwater.catalog import streams
-from headwater.catalog.model import StreamTable
+from headwater.catalog import streams, traces
+from headwater.catalog.model import StreamTable, TraceRow
 from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
-from headwater.postgres.quote import identifier, listed
+from headwater.postgres.quote import WEIGHT, identifier, listed
 from headwater.postgres.session import pin
+from headwater.postgres.storage import load_plan
 from headwater.results import Verification
+from headwater.spark.lake import get_lake
 from headwater.sql.analyse import describe
 
 
@@ -41,8 +43,13 @@ def verify(conn: Connection[Any], name: str) -> Verification:
             standings = load_standings(conn, [t.pgt_id for t in tables])
             if st.effective_mode != "FULL":
                 move_all(conn, [t.pgt_id for t in tables])
+            copies = traces.list_traces(conn, st.pgt_id)
             pin(conn, standings[-1], read_settings(conn))
-            missing, extra, rows = _compare(conn, st)
+            if st.publish:
+                missing, extra, rows = _compare(conn, st)
+            else:
+                [own] = [t for t in copies if t.source_relid == st.pgt_relid]
+                missing, extra, rows = _compare_lake(conn, st, own)
     return Verification(
         st.qualified_name, not missing and not extra, missing, extra, rows, st.epoch
     )
@@ -50,16 +57,39 @@ def verify(conn: Connection[Any], name: str) -> Verification:
 
 def _compare(conn: Connection[Any], st: StreamTable) -> tuple[int, int, int]:
     """Rows of the query that the table lacks, rows it has too many, and rows it has."""
-    columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
-    shown = listed(
-        identifier(c.name) if c.type.equality else f"({identifier(c.name)})::text" for c in columns
-    )
+    shown = _shown(conn, st)
     query = f"SELECT {shown} FROM ({st.canonical_query}) AS q"
     table = f"SELECT {shown} FROM {st.qualified_name}"
+    return _counted(conn, query, table, f"SELECT count(*) FROM {st.qualified_name}")
+
+
+def _compare_lake(conn: Connection[Any], st: StreamTable, own: TraceRow) -> tuple[int, int, int]:
+    """The same for a result that is in the lake only, copied here for the comparison.
+
+    It holds what came and what went: query and what went must be what came.
+    """
+    from headwater.spark.unpublished import land_result  # noqa: PLC0415 - an optional package
+
+    landed = land_result(conn, get_lake(conn), own, load_plan(st)[1].columns)
+    shown = _shown(conn, st)
+    copies = f"SELECT {shown} FROM {landed} CROSS JOIN LATERAL generate_series(1,"
+    query = f"SELECT {shown} FROM ({st.canonical_query}) AS q UNION ALL {copies} -{WEIGHT}) AS c"
+    total = f"SELECT coalesce(sum({WEIGHT}), 0) FROM {landed}"
+    return _counted(conn, f"({query})", f"({copies} {WEIGHT}) AS c)", total)
+
+
+def _shown(conn: Connection[Any], st: StreamTable) -> str:
+    """The columns, as text where values cannot be compared."""
+    columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
+    return listed(
+        identifier(c.name) if c.type.equality else f"({identifier(c.name)})::text" for c in columns
+    )
+
+
+def _counted(conn: Connection[Any], wanted: str, found: str, total: str) -> tuple[int, int, int]:
     row = conn.execute(
-        f"SELECT (SELECT count(*) FROM ({query} EXCEPT ALL {table}) AS missing),"
-        f" (SELECT count(*) FROM ({table} EXCEPT ALL {query}) AS extra),"
-        f" (SELECT count(*) FROM {st.qualified_name})"
+        f"SELECT (SELECT count(*) FROM ({wanted} EXCEPT ALL {found}) AS missing),"
+        f" (SELECT count(*) FROM ({found} EXCEPT ALL {wanted}) AS extra), ({total})"
     ).fetchone()
     assert row is not None
-    return row[0], row[1], row[2]
+    return row[0], row[1], int(row[2])

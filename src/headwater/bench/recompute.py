@@ -25,19 +25,17 @@ from headwater.spark.wires import NotOnSpark, wires
 def recompute_in_vain(conn: Connection[Any], name: str) -> Outcome:
     """Ingest the pending change, recompute on Spark and write the difference; then roll back.
 
-    FULL is no mode of its own on Spark yet: AUTO comes to it when any change is too large. What
-    this leaves in the traces, the next refresh cuts off.
+    What this leaves in the traces, the next refresh cuts off.
     """
-    settings = replace(read_settings(conn), auto_full_ratio=0.0)
     with conn.transaction(force_rollback=True):
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         epoch = epochs.record_epoch(conn)
         st = streams.get_stream_table(conn, name)
         standing = load_standings(conn, [st.pgt_id])[0]
-        automatic = replace(standing, table=replace(standing.table, refresh_mode="AUTO"))
+        full = replace(standing, table=replace(standing.table, effective_mode="FULL"))
         watch = Stopwatch()
         with watch.step("total"):
-            outcome = refresh_table(conn, automatic, settings, epoch)
+            outcome = refresh_table(conn, full, read_settings(conn), epoch)
     if outcome.action != "FULL":
         raise bug(f"{name}: {outcome.action} ran instead of FULL", str(outcome.reason))
     return replace(outcome, timings={**outcome.timings, **watch.timings})

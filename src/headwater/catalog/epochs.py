@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from psycopg import sql
 from psycopg.rows import scalar_row
 
 from headwater.catalog.model import Epoch
-from headwater.catalog.rows import Connection, columns_of, cursor_of
+from headwater.catalog.rows import Connection, columns_of, cursor_of, fetch_scalar
 from headwater.errors import NotFound, bug
 
 _COLUMNS = columns_of(Epoch)
@@ -22,7 +24,10 @@ _UNUSED = sql.SQL("""
       FROM pgtrickle.pgt_epochs e
      WHERE e.epoch < (SELECT max(epoch) FROM pgtrickle.pgt_epochs)
        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables st WHERE st.epoch = e.epoch)
-       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_traces t WHERE t.epoch = e.epoch)
+       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_traces t WHERE e.epoch IN (t.epoch, t.since))
+       AND NOT (e.in_lake AND e.epoch >= coalesce(
+           (SELECT max(old.epoch) FROM pgtrickle.pgt_epochs old
+             WHERE old.in_lake AND old.data_timestamp <= now() - %(retention)s::interval), 0))
        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_refresh_history h
                         WHERE h.epoch = e.epoch AND h.status = 'RUNNING')""")
 
@@ -53,18 +58,34 @@ def get_epoch(conn: Connection, epoch: int) -> Epoch:
     return found
 
 
-def prune_epochs(conn: Connection) -> int:
+def mark_in_lake(conn: Connection, epoch: Epoch) -> None:
+    """Record that a trace has rows of an epoch, so that it can be read as of then."""
+    conn.execute("UPDATE pgtrickle.pgt_epochs SET in_lake = true WHERE epoch = %s", [epoch.epoch])
+
+
+def find_latest(conn: Connection, moment: datetime) -> int | None:
+    """Return the last epoch not after a moment in which something came to the lake, or from which
+    on something is there."""
+    query = b"""
+        SELECT max(epoch) FROM pgtrickle.pgt_epochs WHERE data_timestamp <= %s
+           AND (in_lake OR epoch IN (SELECT since FROM pgtrickle.pgt_traces))"""
+    found = fetch_scalar(conn, query, [moment])
+    return None if found is None else int(found)
+
+
+def prune_epochs(conn: Connection, retention: str) -> int:
     """Delete the epochs that nothing stands at and return how many went.
 
-    The newest stays, and so do those of refreshes that run. An epoch that another transaction
+    The newest stays, and so do those of refreshes that run, and those of which the lake has rows
+    as far back as it can be read. An epoch that another transaction
     is about to stand at is locked by it, and skipped. Call it in READ COMMITTED: the second
     statement must see what was committed before the first one had its locks.
     """
     with conn.transaction(), conn.cursor(row_factory=scalar_row) as cursor:
         query = sql.SQL("SELECT e.epoch {} FOR UPDATE OF e SKIP LOCKED").format(_UNUSED)
-        locked = cursor.execute(query).fetchall()
+        locked = cursor.execute(query, {"retention": retention}).fetchall()
         query = sql.SQL(
             "DELETE FROM pgtrickle.pgt_epochs"
-            " WHERE epoch = ANY (%s) AND epoch IN (SELECT e.epoch {})"
+            " WHERE epoch = ANY (%(locked)s) AND epoch IN (SELECT e.epoch {})"
         ).format(_UNUSED)
-        return cursor.execute(query, [locked]).rowcount
+        return cursor.execute(query, {"locked": locked, "retention": retention}).rowcount

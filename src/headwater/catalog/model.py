@@ -82,6 +82,16 @@ class StreamTable:
     updated_at: datetime
 
     @property
+    def follows_changes(self) -> bool:
+        """Whether its sources are captured: FULL computes from the sources on PostgreSQL."""
+        return self.effective_mode != "FULL" or self.effective_engine == "spark"
+
+    @property
+    def keeps_result(self) -> bool:
+        """Whether its result is kept in the lake, too: it is then a reader of its own trace."""
+        return bool(self.plan and self.plan.get("keeps_result"))
+
+    @property
     def qualified_name(self) -> str:
         """The name as SQL text, schema included, quoted where needed."""
         return qualified_name(self.pgt_schema, self.pgt_name)
@@ -138,6 +148,7 @@ class Tracking:
     tracked_by_pgt_ids: tuple[int, ...]
     leaves: tuple[int, ...] = ()
     last_consumed_epoch: int | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +156,17 @@ class TraceRow:
     """A row of pgt_traces: a copy of one source in the lake."""
 
     trace_id: int
-    pgt_id: int | None
     source_relid: int
     url: str
     columns: Json  # by position: SQL over a row of the source, and its type
+    columns_used: tuple[str, ...]
     version: int
     epoch: int
+    since: int
+    owner: int
+    pinned_settings: Json
+    generation: int
+    fingerprint: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +177,4 @@ class Epoch:
     snapshot: str
     xid: str
     data_timestamp: datetime
+    in_lake: bool = False

@@ -82,6 +82,14 @@ def _one_of(*words: str) -> Kind:
     return Kind("enum", "one of " + ", ".join(words), parse)
 
 
+def _parse_span(text: str) -> str:
+    """Take what is an interval to PostgreSQL, too, and cannot be anything else."""
+    if re.fullmatch(r"\s*[0-9]+\s*(s|min|h|d|(second|minute|hour|day|week)s?)\s*", text) is None:
+        raise ValueError(text)
+    return text.strip()
+
+
+_SPAN = Kind("interval", "a time such as 7 days, 12 hours or 30 min", _parse_span)
 _BOOLEAN = Kind("boolean", "on or off", _parse_boolean)
 _RATIO = Kind("real", "a number of at least 0", _parse_ratio)
 _MEMORY = Kind("memory", "an amount of memory such as 256MB", _parse_memory)
@@ -135,6 +143,12 @@ class Settings:
         "pgtrickle_changes", _TEXT, "the schema of the change buffers"
     )
     refresh_work_mem: str = _setting("256MB", _MEMORY, "work_mem while a refresh runs")
+    lake_retention: str = _setting(
+        "7 days", _SPAN, "how far back the copies in the lake can be read"
+    )
+    lake_results: bool = _setting(
+        False, _BOOLEAN, "whether the results of tables on Spark are kept in the lake, too"
+    )
     auto_full_ratio: float = _setting(
         0.3, _RATIO, "share of changed rows above which AUTO runs one refresh as FULL"
     )

@@ -125,6 +125,15 @@ def record_move(conn: Connection, pgt_id: int, epoch: Epoch) -> None:
     conn.execute(_MOVE, {"pgt_id": pgt_id, **values})
 
 
+def mark_for_rebuild(conn: Connection, pgt_ids: Iterable[int], why: str) -> None:
+    """Have stream tables computed anew by their next refresh; an earlier reason stays."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = %s,"
+        " updated_at = now() WHERE pgt_id = ANY (%s) AND NOT needs_reinit",
+        [why, list(pgt_ids)],
+    )
+
+
 def drop_stream_table_rows(conn: Connection, pgt_id: int) -> None:
     """Delete a stream table's rows, its dependencies, history and group memberships included.
 

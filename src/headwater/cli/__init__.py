@@ -15,10 +15,12 @@ from headwater.cli.explain import explain
 from headwater.cli.graph import graph
 from headwater.cli.history import history
 from headwater.cli.init import init
+from headwater.cli.lake_view import lake_view
 from headwater.cli.refresh import refresh
 from headwater.cli.status import status
 from headwater.cli.target import DEFAULT_HOME, SparkOption, Target
 from headwater.cli.uninstall import uninstall
+from headwater.cli.vacuum import vacuum
 from headwater.cli.verify import verify
 from headwater.cli.version import version
 
@@ -78,7 +80,7 @@ def main(ctx: click.Context, /, **named: Any) -> None:
 
 
 for _command in (
-    init, create, alter, drop, refresh, status, history, graph, explain, verify, uninstall, demo,
-    version,
+    init, create, alter, drop, refresh, status, history, graph, explain, verify, lake_view,
+    vacuum, uninstall, demo, version,
 ):  # fmt: skip
     main.add_command(_command)

@@ -18,6 +18,8 @@ from psycopg import Connection
 
 from headwater.algebra.schema import Column
 from headwater.catalog.model import Tracking
+from headwater.catalog.streams import mark_for_rebuild
+from headwater.catalog.traces import retire_columns
 from headwater.catalog.tracking import drop_tracking, find_tracking, upsert_tracking
 from headwater.postgres.quote import dollar_quoted, identifier, image, listed, restored
 from headwater.sql.type_catalog import TypeCatalog
@@ -46,14 +48,18 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
     """Make the capture of a source fit the stream tables that read it now.
 
     Creates it at first use, grows and shrinks its columns, and removes it at last use. A column
-    whose type was altered starts anew: whoever reads it is rebuilt, others do not see it. The
-    caller holds SHARE ROW EXCLUSIVE on the source: no writer is between two versions of a trigger.
+    whose type was altered starts anew: whoever reads it is rebuilt, others do not see it. Where it
+    has to put triggers back, changes were missed: all readers are rebuilt. The caller holds SHARE
+    ROW EXCLUSIVE on the source: no writer is between two versions of a trigger.
     """
     consumers, wanted = _demand(conn, relid)
     known = find_tracking(conn, relid)
     if not consumers or not relation_name(conn, relid):
-        _remove(conn, relid)
+        remove_capture(conn, relid)
         return
+    gap = find_gap(conn, known) if known else None
+    if known and gap:
+        mark_for_rebuild(conn, known.tracked_by_pgt_ids, gap)
     columns = _columns(conn, relid, wanted)
     _sync_buffer(conn, relid, columns, known)
     for event in EVENTS:
@@ -63,18 +69,44 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
         _drop_triggers(conn, relid, carrier)
     for carrier in (relid, *leaves):
         _sync_triggers(conn, relid, carrier)
-    upsert_tracking(conn, _tracking(conn, relid, columns, consumers, leaves))
+    retire_columns(conn, relid, [c.name for c in columns])
+    since = known.generation if known and not gap else None
+    upsert_tracking(conn, _tracking(conn, relid, columns, consumers, (leaves, since)))
     _grant(conn, relid, consumers)
 
 
+def find_gap(conn: Connection[Any], known: Tracking) -> str | None:
+    """Say why changes of a source may have been missed; None if its triggers are all in place."""
+    leaves = list_leaves(conn, known.source_relid)
+    if set(leaves) != set(known.leaves):
+        return f"{known.source_name} has other partitions or children than before"
+    names = [trigger_name(known.source_relid, event) for event in EVENTS]
+    carriers = [known.source_relid, *leaves]
+    row = conn.execute(
+        "SELECT count(*) FROM pg_trigger WHERE tgrelid = ANY(%s::int8[]::oid[])"
+        " AND tgname = ANY(%s) AND tgenabled = 'A'",
+        (carriers, names),
+    ).fetchone()
+    if row is not None and row[0] == len(carriers) * len(names):
+        return None
+    return f"triggers on {known.source_name} or its partitions were missing or disabled"
+
+
 def _demand(conn: Connection[Any], relid: int) -> tuple[list[int], list[str]]:
-    """Which stream tables follow the changes of a source, and which columns they use."""
+    """Which stream tables follow the changes of a source, and which columns they use.
+
+    One that is kept in the lake follows itself, with all its columns.
+    """
     rows = conn.execute(
         "SELECT st.pgt_id, d.columns_used FROM pgtrickle.pgt_dependencies d"
         " JOIN pgtrickle.pgt_stream_tables st USING (pgt_id)"
         " WHERE d.source_relid = %s AND d.source_type IN ('TABLE', 'STREAM_TABLE')"
-        " AND st.effective_mode <> 'FULL' ORDER BY 1",
-        (relid,),
+        " AND (st.effective_mode <> 'FULL' OR st.effective_engine = 'spark')"
+        " UNION ALL SELECT st.pgt_id, ARRAY(SELECT a.attname::text FROM pg_attribute a"
+        " WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped)"
+        " FROM pgtrickle.pgt_stream_tables st"
+        " WHERE st.pgt_relid = %s AND st.plan ->> 'keeps_result' = 'true' ORDER BY 1",
+        (relid, relid),
     ).fetchall()
     return [row[0] for row in rows], sorted({name for _, used in rows for name in used})
 
@@ -259,12 +291,19 @@ def _tracking(
     relid: int,
     columns: Sequence[Column],
     consumers: Sequence[int],
-    leaves: tuple[int, ...],
+    how: tuple[tuple[int, ...], int | None],
 ) -> Tracking:
+    """Return what is recorded of a capture: `how` has its leaves, and its generation if it goes on.
+
+    A generation begins with the transaction that put the triggers in place.
+    """
+    leaves, since = how
     row = conn.execute(
-        "SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped",
+        "SELECT (SELECT count(*) FROM pg_attribute WHERE attrelid = %s AND attnum > 0"
+        " AND NOT attisdropped), pg_current_xact_id()::text::int8",
         (relid,),
     ).fetchone()
+    assert row is not None
     known = find_tracking(conn, relid)
     made = Tracking(
         source_relid=relid,
@@ -273,9 +312,10 @@ def _tracking(
         function_name=f"{SCHEMA}.capture_{relid}",
         buffer_name=buffer_name(relid),
         columns=tuple(c.name for c in columns),
-        all_columns=row is not None and len(columns) == row[0],
+        all_columns=len(columns) == row[0],
         tracked_by_pgt_ids=tuple(consumers),
         leaves=leaves,
+        generation=since if since is not None else row[1],
     )
     return replace(made, last_consumed_epoch=known.last_consumed_epoch) if known else made
 
@@ -293,7 +333,7 @@ def _grant(conn: Connection[Any], relid: int, consumers: Sequence[int]) -> None:
         conn.execute(f"GRANT SELECT ON {buffer_name(relid)} TO {role}")
 
 
-def _remove(conn: Connection[Any], relid: int) -> None:
+def remove_capture(conn: Connection[Any], relid: int) -> None:
     """Drop functions (and with them the triggers, wherever they stand) and the buffer."""
     for event in EVENTS:
         conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid, event)}() CASCADE")

@@ -104,14 +104,16 @@ def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Cho
         return Choice("REINITIALIZE", st.reinit_reason)
     if not st.is_populated or standing.epoch is None:
         return Choice("REINITIALIZE", "first fill")
-    if st.effective_mode == "FULL":
+    if not st.follows_changes:
         return Choice("FULL", "refresh_mode is FULL")
     pending = find_pending(conn, standing)
     if not pending.changed:
         return Choice("NO_DATA")
     if pending.markers:
         return Choice("REINITIALIZE", "a source was truncated under an older snapshot")
-    if st.refresh_mode == "AUTO":
+    if st.effective_mode == "FULL":
+        return Choice("FULL", "refresh_mode is FULL", pending.changed)
+    if st.refresh_mode == "AUTO" and st.publish:
         changed = tuple(t for t in standing.sources if t.source_relid in pending.changed)
         return _cheaper(conn, standing, changed, settings)
     return Choice("DIFFERENTIAL", None, pending.changed)

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from psycopg import Connection, errors
+from psycopg import Connection, errors, sql
 
 from headwater.algebra.codec import decode_columns, decode_op, encode
 from headwater.algebra.schema import Column, Schema
@@ -40,7 +40,8 @@ def load_plan(st: StreamTable) -> tuple[Maintenance | None, Target]:
     """Return how a stream table is maintained, None for FULL; no SQL is parsed."""
     stored = st.plan
     plan = decoded(stored["text"]) if stored["text"] is not None else None
-    state = state_name(st.pgt_id) if plan is not None and plan.root is not None else None
+    has_state = plan is not None and plan.root is not None and st.publish
+    state = state_name(st.pgt_id) if has_state else None
     columns: Schema = plan.columns if plan else decode_columns(stored["columns"])
     hashed = tuple(stored["hashed"])
     return plan, Target(st.qualified_name, columns, st.key_columns, hashed, state)
@@ -56,6 +57,25 @@ def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> i
     """Create the empty table with the query's exact columns and return its oid."""
     shown = qualified_name(schema, name)
     conn.execute(f"CREATE TABLE {shown} {_ROOM} AS {query} WITH NO DATA")
+    return _oid(conn, shown)
+
+
+def create_unpublished(
+    conn: Connection[Any], schema: str, name: str, columns: tuple[Column, ...]
+) -> int:
+    """Create, in place of a table, a view that says where the result is, and return its oid."""
+    shown = qualified_name(schema, name)
+    outputs = listed(
+        f"CAST(NULL AS {c.type.name}){f' COLLATE {c.type.collation}' if c.type.collation else ''}"
+        f" AS {identifier(c.name)}"
+        for c in columns
+    )
+    test = sql.SQL("pgtrickle.not_published({})").format(sql.Literal(shown)).as_string(conn)
+    conn.execute(f"CREATE VIEW {shown} AS SELECT {outputs} WHERE {test}")
+    return _oid(conn, shown)
+
+
+def _oid(conn: Connection[Any], shown: str) -> int:
     row = conn.execute("SELECT %s::regclass::oid::int8", (shown,)).fetchone()
     assert row is not None
     return int(row[0])
@@ -136,4 +156,4 @@ def drop_storage(conn: Connection[Any], st: StreamTable) -> None:
     conn.execute(f"DROP TABLE IF EXISTS {state_name(st.pgt_id)}")
     row = conn.execute("SELECT %s::oid::regclass::text", (st.pgt_relid,)).fetchone()
     if row is not None and not row[0].isdigit():
-        conn.execute(f"DROP TABLE {st.qualified_name}")
+        conn.execute(f"DROP {'TABLE' if st.publish else 'VIEW'} {st.qualified_name}")

@@ -1,13 +1,15 @@
-"""Batches of Arrow on their way into files: with their epoch, and in groups of a good size."""
+"""Batches of weighted rows: stamped with an epoch, gathered into row groups, consolidated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+from pyarrow import compute
 
 from headwater.errors import bug
 
+WEIGHT, EPOCH = "__weight", "__epoch"
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 64 << 20  # of wide rows it takes fewer to fill a group
 
@@ -36,3 +38,13 @@ def row_groups(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
                 held = []
     if held:
         yield pa.Table.from_batches(held, schema)
+
+
+def consolidated(rows: pa.Table, floor: int) -> pa.Table:
+    """Sum the weights of rows that are the same to the last bit, NULL like any value."""
+    epochs = compute.max_element_wise(rows[EPOCH], floor)
+    raised = rows.set_column(rows.schema.get_field_index(EPOCH), EPOCH, epochs)
+    keys = [name for name in rows.schema.names if name != WEIGHT]
+    summed = raised.group_by(keys).aggregate([(WEIGHT, "sum")])
+    summed = summed.filter(compute.field(f"{WEIGHT}_sum") != 0).sort_by(EPOCH)
+    return summed.rename_columns([*keys, WEIGHT]).select(rows.schema.names).cast(rows.schema)

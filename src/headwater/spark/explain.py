@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from deltalake.exceptions import DeltaError
 from psycopg import Connection
 
 from headwater.algebra.ops import After, Consolidate, Empty, Keys, Op, Scan, schema
@@ -16,17 +15,17 @@ from headwater.algebra.schema import names
 from headwater.algebra.walk import bottom_up
 from headwater.catalog.model import TraceRow
 from headwater.delta.pushdown import push_keys
-from headwater.errors import StreamTableDamaged
+from headwater.errors import ServerResources, StreamTableDamaged
 from headwater.postgres.apply import DeltaReader, render_differential, render_groups
 from headwater.postgres.maintenance import is_additive, plan_maintenance, root_aggregate
 from headwater.postgres.target import Target
-from headwater.spark.ingest import needs
+from headwater.spark.ingest import needs, size_of
 from headwater.spark.lake import Lake
 from headwater.spark.landing import GROUPS, read_landed
 from headwater.spark.loading import plan_load
 from headwater.spark.place import LANDED_OID, Placed, change_of, summed
 from headwater.spark.render import WEIGHT, Read, Renderer, all_wires
-from headwater.spark.traces import Trace, physical
+from headwater.spark.traces import physical
 from headwater.spark.wires import quoted, wires
 
 HANDED_OVER = "what Spark hands over"
@@ -62,15 +61,31 @@ def at_publish(placed: Placed) -> str:
     return pretty(bottom_up(placed.rest, renamed))
 
 
-def spark_statement(placed: Placed) -> str:
+def change_statement(placed: Placed) -> str:
     """Return the statement for Spark of a refresh in which every source changed.
 
     Where groups must be recomputed there is a second one, for all rows of those that are touched.
     """
-    boundary, root, aggregate = placed.boundary, root_aggregate(placed.rest), summed(placed)
+    boundary, root = placed.boundary, root_aggregate(placed.rest)
     change = change_of(boundary, frozenset(needs(boundary)))
     if isinstance(change, Empty):
         return ""
+    trees: list[Op] = [change]
+    if root is not None and not is_additive(root):
+        touched = Keys(change, root.keys)
+        trees.append(Consolidate(After(push_keys(boundary, root.keys, touched))))
+    return _statements(placed, trees)
+
+
+def state_statement(placed: Placed) -> str:
+    """Return the statement for Spark of a refresh that computes everything anew."""
+    state = After(placed.boundary)
+    return _statements(placed, [state if summed(placed) else Consolidate(state)])
+
+
+def _statements(placed: Placed, trees: list[Op]) -> str:
+    """Return the statements for trees over the traces; sums per group where Spark makes those."""
+    boundary, aggregate = placed.boundary, summed(placed)
     columns = {**all_wires(boundary), **(wires(aggregate) if aggregate else {})}
     kept: list[str] = []
 
@@ -80,12 +95,8 @@ def spark_statement(placed: Placed) -> str:
 
     renderer = Renderer(columns, _reader(boundary), keep)
     if aggregate is not None:
-        made = [laid_out(renderer.grouped(aggregate, renderer.render(change)))]
+        made = [laid_out(renderer.grouped(aggregate, renderer.render(tree))) for tree in trees]
         return ";\n\n".join([*kept, *made])
-    trees = [change]
-    if root is not None and not is_additive(root):
-        touched = Keys(change, root.keys)
-        trees.append(Consolidate(After(push_keys(boundary, root.keys, touched))))
     made = [laid_out(renderer.render(tree)) for tree in trees]
     return ";\n\n".join([*kept, *made])
 
@@ -99,15 +110,14 @@ def publish_statement(placed: Placed, target: Target) -> str:
     return render_differential(rest, target, frozenset({LANDED_OID}), reader) or ""
 
 
-def size_of(lake: Lake | None, row: TraceRow) -> tuple[int, int] | None:
+def find_size(lake: Lake | None, row: TraceRow) -> tuple[int, int] | None:
     """Return how many files and bytes a trace has; None where the lake cannot be read."""
     if lake is None:
         return None
     try:
-        files = Trace(row.url, lake.storage_options).files(row.version)
-    except (StreamTableDamaged, DeltaError, OSError):
+        return size_of(lake, row)
+    except (StreamTableDamaged, ServerResources):
         return None
-    return len(files), sum(file.size for file in files)
 
 
 def laid_out(sql: str) -> str:

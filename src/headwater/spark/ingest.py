@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +21,7 @@ from deltalake.fs import DeltaStorageHandler
 from psycopg import Connection, sql
 from pyarrow import fs
 
-from headwater.algebra.codec import decode, encode
+from headwater.algebra.codec import decode
 from headwater.algebra.ops import Op
 from headwater.algebra.schema import SqlType
 from headwater.algebra.walk import scans
@@ -64,6 +64,15 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """A trace as the catalog has it, with all that is needed to bring it up to date."""
+
+    row: TraceRow
+    stands: Epoch
+    keep_after: int  # the earliest epoch as of which it must stay readable
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """A trace as a refresh found or left it; it is recorded when the refresh is."""
 
@@ -72,6 +81,7 @@ class Standing:
     version: int
     row: TraceRow | None  # None: loaded in this transaction
     loaded: LoadPlan | None = None  # how, if it was
+    since: int = 0  # the earliest epoch that it can show, if that has grown
 
     @property
     def wires(self) -> list[tuple[str, Wire]]:
@@ -119,17 +129,17 @@ def load(conn: Connection[Any], lake: Lake, need: Need, epoch: Epoch) -> Standin
 
 
 def catch_up(
-    conn: Connection[Any], lake: Lake, row: TraceRow, since: Epoch, now: tuple[Epoch, str]
+    conn: Connection[Any], lake: Lake, known: Recorded, epoch: Epoch, buffer: str
 ) -> Standing:
-    """Append to a trace what its source's buffer holds that the trace has not seen."""
-    epoch, buffer = now
+    """Append to a trace what its source's buffer holds that the trace has not seen.
+
+    Another table may have brought it to this epoch already.
+    """
+    row = known.row
     columns = columns_of(row)
     if row.epoch == epoch.epoch:
         return Standing(row.url, columns, row.version, row)
-    unseen = sql.SQL(
-        "NOT (pg_visible_in_snapshot(__xid, {}::pg_snapshot) OR __xid = {}::xid8)"
-    ).format(sql.Literal(since.snapshot), sql.Literal(since.xid))
-    changes = f"FROM {buffer} WHERE {unseen.as_string(conn)}"
+    changes = f"FROM {buffer} WHERE {unseen_since(conn, known.stands)}"
     trace = Trace(row.url, lake.storage_options)
     try:
         with lake_errors(lake), conn.transaction():
@@ -141,19 +151,35 @@ def catch_up(
         with lake_errors(lake):
             version = trace.append(epoch.epoch, rows, row.version)
     with lake_errors(lake):
-        version = _tidied(trace, row, version)
-    return Standing(row.url, columns, version, row)
+        return tidied(trace, known, Standing(row.url, columns, version, row))
 
 
-def _tidied(trace: Trace, row: TraceRow, version: int) -> int:
-    """Merge the many small files of past epochs, which nobody asks for apart any more.
+def size_of(lake: Lake, row: TraceRow) -> tuple[int, int]:
+    """Return how many files and bytes a trace has."""
+    with lake_errors(lake):
+        files = Trace(row.url, lake.storage_options).files(row.version)
+    return len(files), sum(file.size for file in files)
 
-    What the merge before this one replaced goes now: no version that counts names it.
+
+def unseen_since(conn: Connection[Any], since: Epoch) -> str:
+    """Return the condition on rows of a buffer that came after an epoch."""
+    condition = sql.SQL("NOT (pg_visible_in_snapshot(__xid, {}::pg_snapshot) OR __xid = {}::xid8)")
+    made = condition.format(sql.Literal(since.snapshot), sql.Literal(since.xid))
+    return made.as_string(conn)
+
+
+def tidied(trace: Trace, known: Recorded, standing: Standing) -> Standing:
+    """Merge the many small files of past epochs.
+
+    Those before the earliest that anybody may ask for become one. What the merge before this one
+    replaced goes now: no version that counts names it.
     """
+    row = known.row
     if len(trace.files(row.version)) <= MANY_FILES:
-        return version
-    trace.vacuum([row.version, version])
-    return trace.compact(version, upto=row.epoch, keep_after=row.epoch)
+        return standing
+    trace.vacuum([row.version, standing.version])
+    version = trace.compact(standing.version, upto=row.epoch, keep_after=known.keep_after)
+    return replace(standing, version=version, since=known.keep_after)
 
 
 def _rows(conn: Connection[Any], columns: TraceColumns, rest: str) -> Iterator[pa.RecordBatch]:
@@ -162,7 +188,10 @@ def _rows(conn: Connection[Any], columns: TraceColumns, rest: str) -> Iterator[p
 
 def _select(columns: TraceColumns, rest: str) -> tuple[str, Columns]:
     wires = [(_shown(text), wire_of(type)) for text, type in columns]
-    values = [outgoing(text, wire_of(type), type) for text, type in columns]
+    values = [
+        text if text == traces.RETIRED else outgoing(text, wire_of(type), type)
+        for text, type in columns
+    ]
     return f"SELECT {listed([*values, rest])}", [*wires, (WEIGHT, INTEGER)]
 
 
@@ -170,11 +199,15 @@ def _net_rows(
     conn: Connection[Any], columns: TraceColumns, changes: str
 ) -> Iterator[pa.RecordBatch]:
     """Leave out what came and went again; values are told apart by their text."""
-    texts = listed(f"({text})::text" for text, _ in columns)
+    named = [(physical(i), text) for i, (text, _) in enumerate(columns) if text != traces.RETIRED]
+    texts = listed(f"({text})::text" for _, text in named)
     group = f" GROUP BY {texts}" if texts else ""
-    firsts = [f"(array_agg({text}))[1] AS {physical(i)}" for i, (text, _) in enumerate(columns)]
+    firsts = [f"(array_agg({text}))[1] AS {name}" for name, text in named]
     summed = f"SELECT {listed([*firsts, f'sum({WEIGHT}) AS {WEIGHT}'])} {changes}{group}"
-    held = tuple((physical(i), type) for i, (_, type) in enumerate(columns))
+    held = tuple(
+        (text if text == traces.RETIRED else physical(i), type)
+        for i, (text, type) in enumerate(columns)
+    )
     return _rows(conn, held, f"{WEIGHT} FROM ({summed} HAVING sum({WEIGHT}) <> 0) AS net")
 
 
@@ -182,16 +215,6 @@ def _shown(text: str) -> str:
     """Return a column's name as the user knows it; an expression as it is."""
     is_name = re.fullmatch(r'"(?:[^"]|"")*"', text) is not None
     return text[1:-1].replace('""', '"') if is_name else text
-
-
-def record(conn: Connection[Any], pgt_id: int, found: Mapping[int, Standing], epoch: Epoch) -> None:
-    """Tell the catalog which versions count from now on."""
-    for relid, standing in found.items():
-        if standing.row is not None:
-            traces.record_version(conn, standing.row.trace_id, standing.version, epoch)
-        else:
-            where = standing.url, encode(standing.columns)
-            traces.record_trace(conn, (pgt_id, relid), where, (standing.version, epoch))
 
 
 @dataclass(frozen=True, slots=True)

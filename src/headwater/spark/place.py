@@ -39,6 +39,7 @@ from headwater.delta.ordering import gather, start_from_change
 from headwater.delta.verify import check_delta_plan
 from headwater.postgres.maintenance import is_additive, root_aggregate
 from headwater.postgres.quote import identifier
+from headwater.spark.naming import unambiguous
 from headwater.spark.render import Renderer, all_wires
 from headwater.spark.wires import NotOnSpark, Wires, expression_fault, wires
 from headwater.sql.scales import shape
@@ -70,13 +71,35 @@ def place(view: Op, landed: Callable[[Schema], str]) -> Placed:
             placer = _Placer(frozenset() if moves_top else frozenset(_chain(candidate)))
             boundary = _narrowed(prune(placer.placed(candidate)), schema(candidate))
             _check_root(root, candidate, wires(boundary))
+            boundary = unambiguous(boundary)
             _check_size(boundary)
-            columns = schema(candidate)
-            scan = Scan(Source(LANDED_OID, landed(columns)), columns, names(columns))
+            scan = _handed_over(schema(candidate), landed)
             return Placed(boundary, _replaced(view, candidate, scan))
         except NotOnSpark as fault:
             faults.append(fault)
     raise faults[0]
+
+
+def place_whole(view: Op, landed: Callable[[Schema], str]) -> Placed:
+    """Place a view of which Spark does everything; what it hands over is the result.
+
+    Raises NotOnSpark if there is something that it cannot do, or not hold.
+    """
+    view = sink(view)
+    faults: list[NotOnSpark] = []
+    for fixed in (frozenset(_chain(view)), frozenset[Op]()):
+        try:
+            boundary = _narrowed(prune(_Placer(fixed).placed(view)), schema(view))
+            boundary = unambiguous(boundary)
+            _check_size(boundary)
+            return Placed(boundary, _handed_over(schema(view), landed))
+        except NotOnSpark as fault:
+            faults.append(fault)
+    raise faults[0]
+
+
+def _handed_over(columns: Schema, landed: Callable[[Schema], str]) -> Scan:
+    return Scan(Source(LANDED_OID, landed(columns)), columns, names(columns))
 
 
 def _check_root(root: Aggregate | None, boundary: Op, columns: Wires) -> None:

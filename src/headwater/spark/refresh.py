@@ -17,12 +17,12 @@ from psycopg import Connection
 from headwater.algebra.codec import decode_op, encode
 from headwater.algebra.ops import After, Aggregate, Empty, Keys, Op, schema
 from headwater.algebra.schema import names
-from headwater.catalog import epochs, traces
-from headwater.catalog.model import Epoch, StreamTable, TraceRow
+from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
 from headwater.delta.pushdown import push_keys
 from headwater.postgres.apply import COUNTS, DeltaReader, render_differential, render_groups
+from headwater.postgres.capture import buffer_name, sync_capture
 from headwater.postgres.maintenance import is_additive, plan_maintenance
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.refresh import (
@@ -41,6 +41,7 @@ from headwater.postgres.storage import current_query, fill_state, load_plan
 from headwater.postgres.target import Target
 from headwater.spark import ingest
 from headwater.spark.compute import Compute
+from headwater.spark.known import Known, Reader
 from headwater.spark.lake import get_lake
 from headwater.spark.landing import (
     GROUPS,
@@ -52,6 +53,7 @@ from headwater.spark.landing import (
 )
 from headwater.spark.loading import load_counts
 from headwater.spark.place import LANDED_OID, Placed, change_of, summed
+from headwater.spark.unpublished import extend, make
 
 LANDED = frozenset({LANDED_OID})
 
@@ -84,38 +86,51 @@ def refresh_table(
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
-    return _Refresh(conn, standing, epoch, watch).run(choice, settings)
+    return _Refresh(conn, standing, (epoch, settings), watch).run(choice)
 
 
 class _Refresh:
     """One refresh, with what its steps share."""
 
     def __init__(
-        self, conn: Connection[Any], standing: Standing, epoch: Epoch, watch: Stopwatch
+        self,
+        conn: Connection[Any],
+        standing: Standing,
+        now: tuple[Epoch, Settings],
+        watch: Stopwatch,
     ) -> None:
-        self._conn, self._standing, self._epoch, self._watch = conn, standing, epoch, watch
+        self._conn, self._standing, self._watch = conn, standing, watch
+        self._epoch, self._settings = epoch, settings = now
         self._st = standing.table
         self._lake = ingest.own_lake(conn, get_lake(conn), epoch)
         self._placed = load_placed(self._st)
+        self._reader = Reader(conn, self._lake, self._st.pgt_id, settings.lake_retention)
         self._needs = ingest.needs(self._placed.boundary)
         self._rest = plan_maintenance(self._placed.rest)
         self._target: Target = load_plan(self._st)[1]
 
-    def run(self, choice: Choice, settings: Settings) -> Outcome:
-        known = {row.source_relid: row for row in traces.list_traces(self._conn, self._st.pgt_id)}
-        if choice.action == "DIFFERENTIAL" and not self._needs.keys() <= known.keys():
-            choice = Choice("REINITIALIZE", "the lake holds no copy of a source")
-        since = {row.epoch: epochs.get_epoch(self._conn, row.epoch) for row in known.values()}
+    def run(self, choice: Choice) -> Outcome:
+        known = self._reader.own()
+        own = set() if self._st.publish else {self._st.pgt_relid}
+        if choice.action != "REINITIALIZE" and not self._needs.keys() | own <= known.keys():
+            choice = Choice("REINITIALIZE", "a copy of a source in the lake is missing or cut off")
+        traces = self._shared() if choice.action == "REINITIALIZE" else known
         if choice.action == "REINITIALIZE":
             ingest.sweep_orphans(self._conn, self._lake)
         costs = COSTS if choice.action == "DIFFERENTIAL" else {}
-        is_other = pin(self._conn, self._standing, settings, **costs)
+        is_other = pin(self._conn, self._standing, self._settings, **costs)
         with self._watch.step("ingest"):
-            found = self._ingest(choice, known, since)
-        counts, jobs = self._computed(choice, found)
+            found = self._ingest(traces)
+        if self._st.publish:
+            counts, jobs = self._computed(choice, found)
+        else:
+            counts, jobs = self._kept(choice, found, known)
         if is_other:
             unpin(self._conn)
-        ingest.record(self._conn, self._st.pgt_id, found, self._epoch)
+        if self._st.keeps_result:
+            with self._watch.step("result"):
+                found[self._st.pgt_relid] = self._result(choice, known)
+        self._reader.record(found, self._epoch, known)
         check_counts(self._st, counts)
         loads = load_counts(s.loaded for s in found.values() if s.loaded)
         timings = {**self._watch.timings, **loads, "spark_jobs": float(jobs)}
@@ -125,9 +140,7 @@ class _Refresh:
         self, choice: Choice, found: dict[int, ingest.Standing]
     ) -> tuple[dict[str, int], int]:
         """Write the new rows; return their counts, and how many jobs Spark ran for them."""
-        stood = self._standing.epoch.epoch if self._standing.epoch else 0
-        span = stood, self._epoch.epoch
-        with closing(Compute(self._lake, found, self._placed.boundary, span)) as compute:
+        with closing(self._compute(found)) as compute:
             if choice.action == "DIFFERENTIAL":
                 counts = self._differential(compute, choice.changed)
             else:
@@ -136,19 +149,69 @@ class _Refresh:
             counts["delta_rows"] = compute.change_rows() if choice.changed else 0
             return counts, compute.jobs
 
-    def _ingest(
-        self, choice: Choice, known: dict[int, TraceRow], since: dict[int, Epoch]
-    ) -> dict[int, ingest.Standing]:
-        """Bring the traces up to this epoch; a rebuild loads them anew."""
-        buffers = {t.source_relid: str(t.buffer_name) for t in self._standing.sources}
-        found = {}
-        for oid, need in self._needs.items():
-            row = known.get(oid)
-            if row is None or choice.action == "REINITIALIZE":
-                found[oid] = ingest.load(self._conn, self._lake, need, self._epoch)
+    @property
+    def _buffers(self) -> dict[int, str]:
+        return {t.source_relid: str(t.buffer_name) for t in self._standing.sources}
+
+    def _shared(self) -> Known:
+        """Take traces of others for a first fill; a rebuild relies on nothing that was there, only
+        on what another rebuild loaded in this very transaction."""
+        found = self._reader.shared(self._needs, self._buffers)
+        is_new = not self._st.is_populated
+        return {k: v for k, v in found.items() if is_new or v.row.since == self._epoch.epoch}
+
+    def _kept(
+        self, choice: Choice, found: dict[int, ingest.Standing], known: Known
+    ) -> tuple[dict[str, int], int]:
+        """Append what Spark computes to the trace of the result, which is all that there is."""
+        boundary, relid = self._placed.boundary, self._st.pgt_relid
+        with closing(self._compute(found)) as compute, self._watch.step("spark"):
+            if choice.action == "DIFFERENTIAL":
+                change = change_of(boundary, choice.changed)
+                is_empty = isinstance(change, Empty)
+                rows = [] if is_empty else compute.collect(compute.consolidated(change))
+                own, counts = extend(self._lake, known[relid], rows, self._epoch)
+                counts["delta_rows"] = compute.change_rows()
             else:
+                state = compute.stream(compute.consolidated(After(boundary)))
+                own, counts = make(self._lake, boundary, relid, state, self._epoch)
+            found[relid] = own
+            return counts, compute.jobs
+
+    def _compute(self, found: dict[int, ingest.Standing]) -> Compute:
+        stood = self._standing.epoch.epoch if self._standing.epoch else 0
+        return Compute(self._lake, found, self._placed.boundary, (stood, self._epoch.epoch))
+
+    def _result(self, choice: Choice, known: Known) -> ingest.Standing:
+        """Bring the trace of the result itself up to date: it follows the table like any source.
+
+        After a rebuild it is loaded from the table, so that a first fill writes no change rows.
+        """
+        relid, name = self._st.pgt_relid, self._st.qualified_name
+        is_new = choice.action == "REINITIALIZE" or relid not in known
+        if is_new:
+            sync_capture(self._conn, relid)
+        is_other = pin(self._conn, self._standing, self._settings)
+        if is_new:
+            columns = tuple((identifier(c.name), c.type) for c in self._target.columns)
+            need = ingest.Need(relid, name, columns)
+            found = ingest.load(self._conn, self._lake, need, self._epoch)
+        else:
+            now = self._epoch, buffer_name(relid)
+            found = ingest.catch_up(self._conn, self._lake, known[relid], *now)
+        if is_other:
+            unpin(self._conn)
+        return found
+
+    def _ingest(self, known: Known) -> dict[int, ingest.Standing]:
+        """Bring these traces up to this epoch, and load the others that are needed."""
+        buffers, found = self._buffers, {}
+        for oid, need in self._needs.items():
+            if oid in known:
                 now = self._epoch, buffers[oid]
-                found[oid] = ingest.catch_up(self._conn, self._lake, row, since[row.epoch], now)
+                found[oid] = ingest.catch_up(self._conn, self._lake, known[oid], *now)
+            else:
+                found[oid] = ingest.load(self._conn, self._lake, need, self._epoch)
         return found
 
     def _differential(self, compute: Compute, changed: frozenset[int]) -> dict[str, int]:

@@ -50,6 +50,10 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Keys of a small delta prune row groups; longer lists than this gain nothing over a scan.
     "spark.sql.parquet.pushdown.inFilterThreshold": "500",
+    # The older form counts in nanoseconds, in which others read no year after 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Spark describes every plan, and one with parts that are kept grows with each of them.
+    "spark.sql.maxPlanStringLength": "65536",
 }
 _LOCAL_SETTINGS = {
     # The executors are on this machine: no other one needs to reach the driver.

@@ -25,13 +25,19 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import compute, fs, parquet
 
 from headwater.errors import InvalidArgument, LockTimeout, StreamTableDamaged
-from headwater.spark.batches import ROW_GROUP_ROWS, row_groups, stamped
+from headwater.spark.batches import (
+    EPOCH,
+    ROW_GROUP_ROWS,
+    WEIGHT,
+    consolidated,
+    row_groups,
+    stamped,
+)
 from headwater.spark.wire import Wire, arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WEIGHT, EPOCH = "__weight", "__epoch"
 FILE_BYTES = 256 << 20  # a file that grew larger ends, and the next begins
 SMALL_FILE_BYTES = 32 << 20  # what compaction merges; it holds all of it in memory
 
@@ -131,7 +137,7 @@ class Trace:
         column = physical(position)
         found: set[Any] = set()
         for file in files:
-            table = parquet.ParquetFile(self._storage().open_input_file(file.name)).read([column])
+            table = parquet.ParquetFile(self.storage().open_input_file(file.name)).read([column])
             found.update(table[column].unique().to_pylist())
         return frozenset(found - {None})
 
@@ -139,7 +145,7 @@ class Trace:
         """Yield the rows of all files that are there, some at a time, whatever versions say."""
         for name in self._names(""):
             if name.endswith(".parquet"):
-                file = parquet.ParquetFile(self._storage().open_input_file(name))
+                file = parquet.ParquetFile(self.storage().open_input_file(name))
                 yield from file.iter_batches(ROW_GROUP_ROWS >> 4)
 
     def compact(
@@ -155,9 +161,14 @@ class Trace:
         merged = [f for f in files if f.last_epoch <= upto and f.size < small]
         if len(merged) < 2:  # noqa: PLR2004 - one file is merged already
             return version
-        rows = _consolidated(self._read(merged), min(keep_after, upto))
+        rows = consolidated(self._read(merged), min(keep_after, upto))
         kept = tuple(f for f in files if f not in merged)
         added = self._write(rows.to_batches(), rows.schema)
+        return self._commit((*kept, *added))
+
+    def replace(self, version: int, gone: Files, added: Files) -> int:
+        """Make a version in which files stand in the place of others."""
+        kept = (file for file in self.files(version) if file not in gone)
         return self._commit((*kept, *added))
 
     def vacuum(self, versions_kept: Sequence[int]) -> tuple[str, ...]:
@@ -173,7 +184,10 @@ class Trace:
         stored = self._names("")
         garbage = tuple(n for n in stored if n.endswith(".parquet") and n not in named)
         for name in garbage:
-            self._storage().delete_file(name)
+            self.storage().delete_file(name)
+        for name in self._names("", fs.FileType.Directory):
+            if name != _LOG:
+                self.storage().delete_dir(name)
         self._shorten_log(min(versions_kept))
         return garbage
 
@@ -182,7 +196,7 @@ class Trace:
         self._latest = None
         self._remembered.clear()
         if not self.is_local:
-            self._storage().delete_dir("")
+            self.storage().delete_dir("")
         elif os.path.exists(self.path):
             shutil.rmtree(self.path)
 
@@ -254,7 +268,7 @@ class Trace:
                 "it made a version of its own at the same moment",
                 "try again; if this happens often, two schedulers run on the same directory",
             ) from error
-        self._settle(f"{_LOG}/{version:020}.json", _LOG, "")
+        self.settle(f"{_LOG}/{version:020}.json", _LOG, "")
         self._remember(version, files)
         return version
 
@@ -277,7 +291,7 @@ class Trace:
         epochs: list[int] = []
         rows = size = 0
         with (
-            self._storage().open_output_stream(name) as out,
+            self.storage().open_output_stream(name) as out,
             # Decimals of up to 18 digits as integers, which Spark reads several at a time.
             parquet.ParquetWriter(
                 out, group.schema, store_schema=False, store_decimal_as_integer=True
@@ -288,26 +302,34 @@ class Trace:
                 rows, size = rows + group.num_rows, out.tell()
                 epochs += compute.min_max(group[EPOCH]).as_py().values()
                 group = next(more, None)
-        self._settle(name)
-        size = self._storage().get_file_info(name).size
+        self.settle(name)
+        size = self.storage().get_file_info(name).size
         uri = f"{self.path}/{name}"
         return TraceFile(name, uri, rows, min(epochs), max(epochs), size), group
 
     def _read(self, files: Iterable[TraceFile]) -> pa.Table:
-        storage, schema = self._storage(), self._schema()
+        storage, schema = self.storage(), self._schema()
         return pa.concat_tables(
             parquet.ParquetFile(storage.open_input_file(file.name)).read().cast(schema)
             for file in files
         )
 
-    def _storage(self) -> fs.FileSystem:
+    def batches(self, version: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a version: columns and weights, without epochs."""
+        schema = self._schema()
+        for file in self.files(version):
+            stored = parquet.ParquetFile(self.storage().open_input_file(file.name))
+            yield from stored.iter_batches(columns=schema.names[:-1])
+
+    def storage(self) -> fs.FileSystem:
+        """Return the file system in which the names of files are those of the trace."""
         if self.is_local:  # faster than through the handler
             return fs.SubTreeFileSystem(self.path, fs.LocalFileSystem())
         return fs.PyFileSystem(DeltaStorageHandler(self.path, self._options))
 
-    def _names(self, directory: str) -> tuple[str, ...]:
-        found = self._storage().get_file_info(fs.FileSelector(directory))
-        return tuple(sorted(info.base_name for info in found if info.is_file))
+    def _names(self, directory: str, kind: fs.FileType = fs.FileType.File) -> tuple[str, ...]:
+        found = self.storage().get_file_info(fs.FileSelector(directory))
+        return tuple(sorted(info.base_name for info in found if info.type == kind))
 
     def _shorten_log(self, version: int) -> None:
         """Delete the log before a version, which a checkpoint then stands for."""
@@ -315,9 +337,9 @@ class Trace:
         for name in self._names(_LOG):
             number = name.partition(".")[0]
             if number.isdigit() and int(number) < version:
-                self._storage().delete_file(f"{_LOG}/{name}")
+                self.storage().delete_file(f"{_LOG}/{name}")
 
-    def _settle(self, *names: str) -> None:
+    def settle(self, *names: str) -> None:
         """Have the disk hold what was written, before PostgreSQL commits that it counts."""
         if not self.is_local:
             return
@@ -373,13 +395,3 @@ def _removals(files: Iterable[TraceFile]) -> Iterator[RemoveAction]:
     now = time.time_ns() // 1_000_000
     for file in sorted(files, key=_age):
         yield RemoveAction(file.name, True, now, file.size, {})
-
-
-def _consolidated(rows: pa.Table, floor: int) -> pa.Table:
-    """Sum the weights of rows that are the same to the last bit, NULL like any value."""
-    epochs = compute.max_element_wise(rows[EPOCH], floor)
-    raised = rows.set_column(rows.schema.get_field_index(EPOCH), EPOCH, epochs)
-    keys = [name for name in rows.schema.names if name != WEIGHT]
-    summed = raised.group_by(keys).aggregate([(WEIGHT, "sum")])
-    summed = summed.filter(compute.field(f"{WEIGHT}_sum") != 0).sort_by(EPOCH)
-    return summed.rename_columns([*keys, WEIGHT]).select(rows.schema.names).cast(rows.schema)

@@ -595,3 +595,58 @@ def test_uninstall_removes_all_and_leaves_the_tables(
     assert ours == []
     conn.execute("INSERT INTO t VALUES (3, 3); INSERT INTO st VALUES (7, 7)")
     assert conn.execute("SELECT count(*) FROM st").fetchall() == [(3,)]
+
+
+GAPS = [
+    "ALTER TABLE gappy DISABLE TRIGGER USER",
+    "DO $$ DECLARE name text; BEGIN FOR name IN SELECT tgname FROM pg_trigger"
+    " WHERE tgrelid = 'gappy'::regclass LOOP EXECUTE format('DROP TRIGGER %I ON gappy', name);"
+    " END LOOP; END $$",
+]
+
+
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("by", ["create", "alter", "drop"])
+def test_who_puts_triggers_back_has_all_readers_rebuilt(
+    hw: headwater.Headwater, conn: Connection, gap: str, by: str
+) -> None:
+    """Else a reader would find the triggers in place, and never know what it missed."""
+    query, other = "SELECT k, sum(v) AS v FROM gappy GROUP BY k", "SELECT k FROM gappy"
+    conn.execute("CREATE TABLE gappy (k int, v int); INSERT INTO gappy VALUES (1, 1), (2, 2)")
+    hw.create_stream_table("st", query, refresh_mode="DIFFERENTIAL")
+    if by != "create":
+        hw.create_stream_table("other", other, refresh_mode="DIFFERENTIAL")
+    conn.execute(gap.encode())
+    conn.execute("INSERT INTO gappy VALUES (1, 10), (3, 30)")
+    match by:
+        case "create":
+            hw.create_stream_table("other", other, refresh_mode="DIFFERENTIAL")
+        case "alter":
+            hw.alter_stream_table("other", query="SELECT k, v FROM gappy")
+        case "drop":
+            hw.drop_stream_table("other")
+    result = hw.refresh_stream_table("st")
+    assert (result.action, result.reason) == (
+        "REINITIALIZE",
+        "triggers on public.gappy or its partitions were missing or disabled",
+    )
+    assert find_difference(conn, query, "st") is None
+    conn.execute("INSERT INTO gappy VALUES (1, 10)")
+    assert hw.refresh_stream_table("st").action == "DIFFERENTIAL"
+    assert find_difference(conn, query, "st") is None
+
+
+def test_partition_that_a_new_table_notices_is_noticed_by_all(
+    hw: headwater.Headwater, conn: Connection
+) -> None:
+    conn.execute(PARTITIONED)
+    hw.create_stream_table("st", "SELECT k, v FROM p", refresh_mode="DIFFERENTIAL")
+    conn.execute("CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30)")
+    conn.execute("INSERT INTO p3 VALUES (20, 1)")
+    hw.create_stream_table("other", "SELECT k FROM p", refresh_mode="DIFFERENTIAL")
+    result = hw.refresh_stream_table("st")
+    assert (result.action, result.reason) == (
+        "REINITIALIZE",
+        "public.p has other partitions or children than before",
+    )
+    assert find_difference(conn, "SELECT k, v FROM p", "st") is None

@@ -57,7 +57,7 @@ FUNCTIONS = {
 }
 TABLES = {
     "pgt_catalog_version": "version applied_at",
-    "pgt_epochs": "epoch snapshot xid data_timestamp",
+    "pgt_epochs": "epoch snapshot xid data_timestamp in_lake",
     "pgt_stream_tables": "pgt_id pgt_relid pgt_name pgt_schema defining_query canonical_query"
     " schedule target_lag refresh_mode effective_mode status is_populated data_timestamp frontier"
     " epoch last_refresh_at consecutive_errors last_error needs_reinit reinit_reason engine"
@@ -66,7 +66,7 @@ TABLES = {
     "pgt_dependencies": "pgt_id source_relid source_type source_name columns_used fingerprint",
     "pgt_refresh_history": HISTORY,
     "pgt_change_tracking": "source_relid source_name trigger_name function_name buffer_name columns"
-    " all_columns tracked_by_pgt_ids leaves last_consumed_epoch",
+    " all_columns tracked_by_pgt_ids leaves last_consumed_epoch generation",
     "pgt_refresh_groups": "group_id group_name members created_at",
 }
 LATEST = latest_version()

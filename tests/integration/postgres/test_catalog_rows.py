@@ -362,12 +362,12 @@ def test_prune_epochs(catalog: Connection, pgt_id: int) -> None:
     numbers = [epochs.record_epoch(catalog).epoch for _ in range(5)]
     streams.update_stream_table(catalog, pgt_id, epoch=numbers[1])
     history.start_refresh(catalog, pgt_id, "FULL", epoch=numbers[3])
-    assert epochs.prune_epochs(catalog) == 2
+    assert epochs.prune_epochs(catalog, "7 days") == 2
     left = catalog.execute("SELECT epoch FROM pgtrickle.pgt_epochs ORDER BY 1").fetchall()
     assert [row["epoch"] for row in left] == [numbers[1], numbers[3], numbers[4]]
     with pytest.raises(NotFound, match=f"no epoch {numbers[0]}"):
         epochs.get_epoch(catalog, numbers[0])
-    assert epochs.prune_epochs(catalog) == 0
+    assert epochs.prune_epochs(catalog, "7 days") == 0
 
 
 def test_prune_skips_an_epoch_about_to_be_stood_at(
@@ -376,7 +376,7 @@ def test_prune_skips_an_epoch_about_to_be_stood_at(
     first, _ = (epochs.record_epoch(catalog).epoch for _ in range(2))
     with psycopg.connect(database) as refresher:
         streams.update_stream_table(refresher, pgt_id, epoch=first)
-        assert epochs.prune_epochs(catalog) == 0
+        assert epochs.prune_epochs(catalog, "7 days") == 0
     assert streams.get_by_id(catalog, pgt_id).epoch == first
 
 

@@ -1,8 +1,9 @@
 """The battery on Spark: every fixture that Spark takes, through every step, a few steps at a time.
 
 A refresh on Spark takes long beside one on PostgreSQL, so the steps come in a few batches, and
-`make test` takes every third fixture; `make soak` takes all. Each
-fixture that Spark refuses is named here with the reason, and runs on PostgreSQL beside the others.
+`make test` takes a part of the fixtures, fewer in FULL, which shares all but the statement with
+DIFFERENTIAL; `make soak` takes all in both modes. Each fixture that Spark refuses is named with the
+reason, and runs on PostgreSQL beside the others.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from tests.scale import scaled
 from tests.servers import Server
 
 BATCH = 14  # steps
-STRIDE = 1 if scaled(1) > 1 else 3  # `make test` takes every third fixture, `make soak` all
+# `make test` takes every so-many-th fixture, from one on.
+PARTS = {"DIFFERENTIAL": slice(0, None, 3), "FULL": slice(1, None, 9)}
 
 
-def sample(group: str) -> list[Fixture]:
+def sample(group: str, mode: str) -> list[Fixture]:
     """Return the fixtures of a group to run; those of a chain read each other."""
-    return list(GROUPS[group] if group == "chains" else GROUPS[group][::STRIDE])
+    is_whole = group == "chains" or scaled(1) > 1
+    return list(GROUPS[group] if is_whole else GROUPS[group][PARTS[mode]])
 
 
 class SparkRun(Run):
@@ -43,7 +46,7 @@ class SparkRun(Run):
     def make(self, fixture: Fixture) -> headwater.Created:
         try:
             return self.hw.create_stream_table(
-                fixture.table, fixture.query, refresh_mode="DIFFERENTIAL", engine="spark"
+                fixture.table, fixture.query, refresh_mode=self.mode, engine="spark"
             )
         except UnsupportedQuery as refusal:
             self.refused[fixture.name] = refusal.what.partition(": ")[2]
@@ -51,7 +54,9 @@ class SparkRun(Run):
 
 
 @pytest.fixture
-def run(pg18: Server, group: str, tmp_path: Path, spark: SparkSession) -> Iterator[SparkRun]:
+def run(
+    pg18: Server, group: str, mode: str, tmp_path: Path, spark: SparkSession
+) -> Iterator[SparkRun]:
     database = pg18.create_database()
     with (
         psycopg.connect(database, autocommit=True) as conn,
@@ -64,7 +69,7 @@ def run(pg18: Server, group: str, tmp_path: Path, spark: SparkSession) -> Iterat
     ):
         for text in (SETUP, deep_views(), ROWS):
             conn.execute(text.encode())
-        made = SparkRun(hw, conn, sample(group))
+        made = SparkRun(hw, conn, sample(group, mode), mode)
         made.refused = {}
         yield made
     pg18.drop_database(database)
@@ -72,10 +77,11 @@ def run(pg18: Server, group: str, tmp_path: Path, spark: SparkSession) -> Iterat
 
 @pytest.mark.generated  # so that `make soak` runs it, too
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", PARTS)
 @pytest.mark.parametrize("group", GROUPS)
-def test_fixtures_follow_every_step(run: SparkRun, group: str) -> None:
+def test_fixtures_follow_every_step(run: SparkRun, group: str, mode: str) -> None:
     run.create()
-    names = {fixture.name for fixture in sample(group)}
+    names = {fixture.name for fixture in sample(group, mode)}
     assert run.refused == {n: why for n, why in REFUSALS[group].items() if n in names}
     for at in range(0, len(STEPS), BATCH):
         batch = STEPS[at : at + BATCH]

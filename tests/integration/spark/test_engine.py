@@ -22,6 +22,7 @@ SELECT initcap(c.region) AS region, count(*) AS orders, sum(o.amount) AS total
 ALL_ROWS = "SELECT max(o.amount) AS largest FROM orders o JOIN customers c ON c.id = o.customer"
 UNKNOWN = """
 SELECT o.id, c.id AS customer FROM orders o JOIN customers c ON md5(o.note || c.region) < '8'"""
+VOLATILE = "SELECT id, random() AS r FROM orders"
 OVER = "SELECT orders, count(*) AS regions FROM regions GROUP BY orders"
 SHOP = """
 CREATE TABLE customers (id int PRIMARY KEY, region text);
@@ -106,13 +107,16 @@ class TestChoice:
         left = "SELECT to_regclass('st'), (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal)"
         assert fetch(shop, left) == [(None, 0)]
 
-    def test_full_is_left_to_postgres(self, connect: Connect) -> None:
+    def test_full_that_spark_cannot_take_is_left_to_postgres(self, connect: Connect) -> None:
         hw = connect()
-        created = hw.create_stream_table("regions", REGIONS, refresh_mode="FULL")
-        assert created.engine == "postgres"
-        assert "a FULL refresh runs on PostgreSQL in this version" in created.reason
-        with pytest.raises(UnsupportedQuery, match="a FULL refresh"):
-            hw.create_stream_table("again", REGIONS, refresh_mode="FULL", engine="spark")
+        created = hw.create_stream_table("st", VOLATILE, refresh_mode="FULL")
+        assert (created.engine, created.effective_mode) == ("postgres", "FULL")
+        assert "not Spark: its changes cannot be followed: " in created.reason
+        assert hw.create_stream_table("md", UNKNOWN, refresh_mode="FULL").engine == "postgres"
+        for query in (VOLATILE, UNKNOWN):
+            with pytest.raises(UnsupportedQuery, match="cannot run on Spark"):
+                hw.create_stream_table("again", query, refresh_mode="FULL", engine="spark")
+        assert hw.refresh_stream_table("md").action == "FULL"
 
     def test_without_what_spark_needs(
         self, connect: Connect, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +140,68 @@ class TestChoice:
         with pytest.raises(UnsupportedQuery, match="cannot run on Spark"):
             hw.create_stream_table("c", ALL_ROWS)
         assert hw.create_stream_table("c", ALL_ROWS, engine="postgres").engine == "postgres"
+
+
+class TestFull:
+    def test_recomputes_what_changed_and_nothing_else(self, connect: Connect, shop: str) -> None:
+        hw = connect()
+        created = hw.create_stream_table("regions", REGIONS, refresh_mode="FULL")
+        assert (created.engine, created.effective_mode) == ("spark", "FULL")
+        assert equal(shop, "regions", REGIONS)
+        for _ in range(2):
+            change(shop)
+            again = hw.refresh_stream_table("regions")
+            assert again.action == "FULL"
+            assert again.reason == "refresh_mode is FULL"
+            assert again.delta_rows > 0
+            assert again.timings["spark_jobs"] > 0
+            assert equal(shop, "regions", REGIONS)
+            assert hw.verify("regions").equal
+        quiet = hw.refresh_stream_table("regions")
+        assert quiet.action == "NO_DATA"
+        assert "spark_jobs" not in quiet.timings
+
+    def test_is_read_by_others_and_reads_others(self, connect: Connect, shop: str) -> None:
+        hw = connect()
+        hw.create_stream_table("regions", REGIONS, refresh_mode="FULL", engine="postgres")
+        hw.create_stream_table("sizes", OVER, refresh_mode="FULL", engine="spark")
+        over = "SELECT count(*) AS n FROM sizes"
+        hw.create_stream_table("number", over, refresh_mode=MODE, engine="spark")
+        change(shop)
+        assert hw.refresh_stream_table("number").action in ("DIFFERENTIAL", "NO_DATA")
+        assert [h.action for h in hw.refresh_history("sizes", 1)] == ["FULL"]
+        for name, query in (("regions", REGIONS), ("sizes", OVER), ("number", over)):
+            assert equal(shop, name, query)
+
+    def test_alter_moves_between_modes(self, connect: Connect, shop: str, lake: Path) -> None:
+        hw = connect()
+        hw.create_stream_table("regions", REGIONS, refresh_mode=MODE, engine="spark")
+        for mode, engine in [("FULL", "spark"), ("FULL", "postgres"), (MODE, "spark")]:
+            change(shop)
+            hw.alter_stream_table("regions", refresh_mode=mode, engine=engine)
+            [status] = hw.pgt_status()
+            assert (status.engine, status.effective_mode) == (engine, mode)
+            assert len(traces(lake)) == (2 if engine == "spark" else 0)
+            change(shop)
+            assert hw.refresh_stream_table("regions").action == mode
+            assert equal(shop, "regions", REGIONS)
+
+    def test_missing_triggers_are_noticed(self, connect: Connect, shop: str) -> None:
+        hw = connect()
+        hw.create_stream_table("regions", REGIONS, refresh_mode="FULL")
+        execute(shop, "ALTER TABLE orders DISABLE TRIGGER USER")
+        change(shop)
+        assert hw.refresh_stream_table("regions").action == "REINITIALIZE"
+        assert equal(shop, "regions", REGIONS)
+
+    def test_explain_shows_the_whole_statement(self, connect: Connect) -> None:
+        hw = connect()
+        hw.create_stream_table("regions", REGIONS, refresh_mode="FULL")
+        shown = hw.explain_st("regions")
+        assert (shown.mode, shown.delta, shown.sql) == ("FULL", "", "")
+        assert shown.spark is not None
+        assert "_state" in shown.spark.statement
+        assert "_change" not in shown.spark.statement
 
 
 class TestFollowing:

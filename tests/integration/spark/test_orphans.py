@@ -20,8 +20,9 @@ from tests.servers import Server
 Connection = psycopg.Connection[Any]
 COLUMNS = (("id", SqlType("integer")),)
 RECORD = """
-INSERT INTO pgtrickle.pgt_traces (source_relid, url, columns, version, epoch)
-VALUES (1, %s, '[]', %s, 1)
+INSERT INTO pgtrickle.pgt_traces (source_relid, url, columns, columns_used, version, epoch, since,
+       owner, pinned_settings, generation)
+VALUES (1, %s, '[]', '{}', %s, 1, 1, 1, '{}', 1)
 """
 
 

@@ -39,6 +39,8 @@ def test_settings_hold_in_the_session(spark: SparkSession) -> None:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.pushdown.inFilterThreshold": "500",
+        "spark.sql.maxPlanStringLength": "65536",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",

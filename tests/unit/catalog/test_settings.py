@@ -23,6 +23,8 @@ DEFAULTS = {
     "pg_trickle.log_level": "info",
     "pg_trickle.change_buffer_schema": "pgtrickle_changes",
     "pg_trickle.refresh_work_mem": "256MB",
+    "pg_trickle.lake_retention": "7 days",
+    "pg_trickle.lake_results": False,
     "pg_trickle.auto_full_ratio": 0.3,
     "pg_trickle.parallel_load_pages": 8192,
     "pg_trickle.parallel_load_connections": 8,

@@ -18,7 +18,8 @@ CREATE TABLE pgtrickle.pgt_epochs (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     snapshot pg_snapshot NOT NULL,
     xid xid8 NOT NULL,
-    data_timestamp timestamptz NOT NULL
+    data_timestamp timestamptz NOT NULL,
+    in_lake boolean NOT NULL DEFAULT false  -- a trace has rows of this epoch
 );
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
@@ -107,22 +108,37 @@ CREATE TABLE pgtrickle.pgt_change_tracking (
     all_columns boolean NOT NULL DEFAULT false,
     tracked_by_pgt_ids bigint[] NOT NULL DEFAULT '{}',
     leaves oid[] NOT NULL DEFAULT '{}',  -- partitions and children that carry triggers
-    last_consumed_epoch bigint
+    last_consumed_epoch bigint,
+    generation bigint NOT NULL DEFAULT 0  -- the transaction since which no change was missed
 );
 
--- A copy of a source in the lake, for one stream table: everything that came and went up to `epoch`,
--- in the Delta version named here; what a crash left beyond that version does not count. Without a
--- stream table its files are about to be deleted.
+-- A copy of a source in the lake: everything that came and went up to `epoch`, in the Delta version
+-- named here; what a crash left beyond that version does not count. It was read with the rights of
+-- `owner` under `pinned_settings`. It is whole while the capture has the same `generation` and the
+-- source the same `fingerprint`. Without readers its files are about to be deleted.
 CREATE TABLE pgtrickle.pgt_traces (
     trace_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    pgt_id bigint REFERENCES pgtrickle.pgt_stream_tables ON DELETE SET NULL,
     source_relid oid NOT NULL,
     url text NOT NULL UNIQUE,
     columns jsonb NOT NULL,  -- by position: SQL over a row of the source, and its type
+    columns_used text[] NOT NULL,  -- the columns of the source that those read
     version bigint NOT NULL,
     epoch bigint NOT NULL,
-    UNIQUE (pgt_id, source_relid)
+    since bigint NOT NULL,  -- the earliest epoch that it can show: of the load, until compaction
+    owner oid NOT NULL,
+    pinned_settings jsonb NOT NULL,
+    generation bigint NOT NULL,
+    fingerprint jsonb
 );
+CREATE INDEX pgt_traces_source ON pgtrickle.pgt_traces (source_relid);
+
+CREATE TABLE pgtrickle.pgt_trace_readers (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    source_relid oid NOT NULL,
+    trace_id bigint NOT NULL REFERENCES pgtrickle.pgt_traces,
+    PRIMARY KEY (pgt_id, source_relid)
+);
+CREATE INDEX pgt_trace_readers_trace ON pgtrickle.pgt_trace_readers (trace_id);
 
 CREATE TABLE pgtrickle.pgt_refresh_groups (
     group_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -331,6 +347,17 @@ BEGIN
 END
 $$;
 
+-- Stands in the view that has the name of a stream table whose result is in the lake only.
+CREATE FUNCTION pgtrickle.not_published(stream_table text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION '% is a stream table whose result is in the lake only', stream_table
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Read it with Spark: read_at, or what "headwater lake-view" prints.';
+END
+$$;
+
 -- What maintenance relies on in a source: its name, its kind, that no parent is written in its
 -- place, the columns used, what is unique, a view's definition. The xmin of a column tells that its
 -- values were rewritten: ALTER COLUMN TYPE … USING fires no trigger.
@@ -407,6 +434,7 @@ $$;
 -- `names` are those of all the tables, `buffers` of what tables on Spark read: their epochs must be
 -- numbered in the order of their snapshots, so whoever takes one holds a lock on the buffer. Verdicts:
 --   unfit    something needs a closer look: never filled, altered sources, missing triggers, FULL
+--            on PostgreSQL
 --   pending  some source has changes, or another refresh runs; `running` is the history row of the
 --            refresh that must follow
 --   moved    nothing had changed; the table and all it reads now stand at the new epoch
@@ -424,9 +452,11 @@ DECLARE
     is_pending boolean;
     own_snapshot pg_snapshot;
     own_engine text;
+    own_mode text;
 BEGIN
-    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id], st.effective_engine
-      INTO name, pgt_ids, own_engine
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id], st.effective_engine,
+           st.effective_mode
+      INTO name, pgt_ids, own_engine, own_mode
       FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = own_id;
     PERFORM FROM pgtrickle.pgt_dependencies d
       WHERE d.pgt_id = own_id AND d.source_type = 'STREAM_TABLE';
@@ -446,7 +476,7 @@ BEGIN
        LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
       WHERE st.pgt_id = ANY (pgt_ids)
         AND (st.status <> 'ACTIVE' OR NOT st.is_populated OR st.needs_reinit OR st.epoch IS NULL
-             OR st.effective_mode <> 'DIFFERENTIAL'
+             OR NOT (st.effective_mode = 'DIFFERENTIAL' OR st.effective_engine = 'spark')
              OR c.relname IS DISTINCT FROM st.pgt_name OR n.nspname IS DISTINCT FROM st.pgt_schema);
     IF FOUND OR pgt_ids IS NULL THEN
         RETURN NEXT;
@@ -489,7 +519,7 @@ BEGIN
         END IF;
     EXCEPTION WHEN lock_not_available THEN
         verdict := 'pending';
-        running := pgtrickle.start_refresh(own_id, 'DIFFERENTIAL', own_engine, NULL);
+        running := pgtrickle.start_refresh(own_id, own_mode, own_engine, NULL);
         RETURN NEXT;
         RETURN;
     END;
@@ -507,7 +537,7 @@ BEGIN
     END IF;
     IF is_pending THEN
         verdict := 'pending';
-        running := pgtrickle.start_refresh(own_id, 'DIFFERENTIAL', own_engine, NULL);
+        running := pgtrickle.start_refresh(own_id, own_mode, own_engine, NULL);
         RETURN NEXT;
         RETURN;
     END IF;
