@@ -53,7 +53,7 @@ QUERIES = {
         " FROM orders o JOIN customers c ON c.id = o.customer"
     ),
     "totals": (
-        "SELECT c.region, count(*) AS n, sum(j.amount) AS total"
+        "SELECT c.region, count(*) AS n, sum(j.amount)::numeric(12, 2) AS total"
         " FROM joined j JOIN customers c ON c.id = j.customer GROUP BY c.region"
     ),
 }
