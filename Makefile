@@ -45,6 +45,7 @@ soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/headwater bench refresh
 	$(BIN)/headwater bench capture
+	$(BIN)/headwater bench immediate
 
 docs: $(STAMP)
 	$(BIN)/python -m tests.docs_pages --write

@@ -52,6 +52,15 @@ def find_difference(conn: Connection, query: str, table: str) -> str | None:
     return f"missing {missing}, extra {extra}" if missing or extra else None
 
 
+def difference_test(conn: Connection, query: str, table: str) -> bytes:
+    """Return the statement that tells whether query and table differ."""
+    [(shown,)] = conn.execute(_SHOWN, [_BY_TEXT, table]).fetchall()
+    wanted, stored = (f"SELECT {shown} FROM ({part}) AS q" for part in (query, f"TABLE {table}"))
+    return (
+        f"SELECT EXISTS ({wanted} EXCEPT ALL {stored}) OR EXISTS ({stored} EXCEPT ALL {wanted})"
+    ).encode()
+
+
 def _first(query: str) -> bytes:
     return f"SELECT * FROM ({query}) AS q LIMIT 4".encode()
 

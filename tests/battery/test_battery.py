@@ -57,7 +57,7 @@ class Run:
 
     def make(self, fixture: Fixture) -> headwater.Created:
         return self.hw.create_stream_table(
-            fixture.table, fixture.query, refresh_mode="DIFFERENTIAL", engine="postgres"
+            fixture.table, fixture.query, refresh_mode=self.mode, engine="postgres"
         )
 
     def refresh(self, step: Step) -> None:

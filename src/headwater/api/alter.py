@@ -9,20 +9,24 @@ import psycopg
 from psycopg import Connection
 
 from headwater.api.arguments import (
+    effective_mode,
     parse_cdc_mode,
     parse_engine,
     parse_mode,
     parse_schedule,
     parse_status,
 )
-from headwater.api.create import (
-    choose_lookup,
-    compile_for,
-    effective_mode,
-    reason,
-    spark_plan,
-)
+from headwater.api.create import choose_lookup, compile_for, more_plan, reason
 from headwater.api.engine import EngineChoice
+from headwater.api.immediate import (
+    check_depth,
+    in_order,
+    list_followers,
+    lock_followers,
+    lock_levels,
+    resync,
+    suspend,
+)
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -30,6 +34,8 @@ from headwater.api.sources import (
     buffers_to_share,
     captured,
     dependencies_of,
+    lockable,
+    movable,
     reads,
     upstream,
 )
@@ -39,6 +45,7 @@ from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError, SourceAltered
 from headwater.graph import find_cycle
+from headwater.postgres import immediate
 from headwater.postgres.capture import relation_name, remove_capture, sync_capture
 from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
@@ -75,6 +82,8 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
     mode = parse_mode(changes.refresh_mode) if changes.refresh_mode else st.refresh_mode
     engine = str(values.get("engine", st.engine))
     is_other = effective_mode(mode) != st.effective_mode or engine != st.engine
+    if mode == "IMMEDIATE":
+        values |= {"schedule": None, "target_lag": None}
     if changes.query is not None or is_other:
         _check_published(st)
         query = changes.query if changes.query is not None else str(st.canonical_query)
@@ -82,7 +91,11 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
         _check_cycle(conn, st, compiled)
         _check_readers(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
+        if mode == "IMMEDIATE":
+            check_depth(conn, compiled)
         _rebuild(conn, st, (compiled, choice), {**values, "refresh_mode": mode})
+    elif mode == "IMMEDIATE" and changes.status is not None:
+        _switch(conn, st, str(values.pop("status")))
     values["refresh_mode"] = mode  # and the status again: filling a table makes it active
     with conn.transaction():
         streams.update_stream_table(conn, st.pgt_id, **values)
@@ -96,6 +109,14 @@ def _check_published(st: StreamTable) -> None:
             "its result is in the lake only, under the columns that it was created with",
             "drop it and create it again",
         )
+
+
+def _switch(conn: Connection[Any], st: StreamTable, status: str) -> None:
+    """Switch the maintenance of an IMMEDIATE table off, or on again after computing it anew."""
+    if status == "SUSPENDED":
+        suspend(conn, st)
+    else:
+        resync(conn, st)
 
 
 def _plain_values(conn: Connection[Any], changes: Changes) -> dict[str, object]:
@@ -182,22 +203,31 @@ def _rebuild(
     compiled, choice = how
     before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     names = [name for _, name in captured(compiled)] + [st.qualified_name]
+    names += lockable(conn, before)
     tables = upstream(conn, st)
     names += [table.qualified_name for table in tables]
     buffers = buffers_of(conn, tables)
     if choice.engine == "spark":
         buffers += buffers_to_share(conn, [oid for oid, _ in captured(compiled)])
+    levels = in_order(conn, names)
+    followers = list_followers(conn, [st.pgt_id, *(t.pgt_id for t in tables)])
     with one_snapshot(conn):
-        lock_tables(conn, names)
+        lock_levels(conn, levels)
+        lock_followers(conn, followers)
         lock_buffers(conn, buffers)
+        immediate.pause(conn, st.pgt_id)
         target = _replace_plan(conn, st, how, values)
         after = [oid for oid, _ in captured(compiled)]
         own = [t.source_relid for t in tracking.list_tracking(conn, [st.pgt_relid])]
         for oid in sorted({*before, *after, *own}):
             sync_capture(conn, oid)
+        new = streams.get_by_id(conn, st.pgt_id)
         if st.is_populated:
-            move_all(conn, [t.pgt_id for t in upstream(conn, streams.get_by_id(conn, st.pgt_id))])
+            move_all(conn, [t.pgt_id for t in movable(upstream(conn, new), new)])
         create_index(conn, st.pgt_id, target)
+        immediate.remove(conn, st.pgt_id)  # last: it locks out the readers of the sources too
+        if st.is_populated and new.effective_mode == "IMMEDIATE":
+            immediate.install(conn, streams.get_by_id(conn, st.pgt_id))
 
 
 def _replace_plan(
@@ -229,7 +259,7 @@ def _replace_plan(
             "effective_mode": effective_mode(mode),
             "effective_engine": choice.engine,
             "reason": reason(choice, mode),
-            "plan": stored_plan(plan, columns, hashed) | spark_plan(conn, choice),
+            "plan": stored_plan(plan, columns, hashed) | more_plan(conn, compiled, choice),
             "key_columns": key,
             "is_populated": False,
             "needs_reinit": True,

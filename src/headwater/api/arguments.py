@@ -30,13 +30,12 @@ def parse_mode(mode: str) -> str:
     word = "DIFFERENTIAL" if word == "INCREMENTAL" else word
     if word not in MODES:
         raise _not_one_of("refresh_mode", mode, (*MODES, "INCREMENTAL"))
-    if word == "IMMEDIATE":
-        raise MissingComponent(
-            "refresh_mode 'IMMEDIATE' is not available in this version",
-            "only the deferred modes are built in",
-            "use AUTO, DIFFERENTIAL or FULL",
-        )
     return word
+
+
+def effective_mode(mode: str) -> str:
+    """Return what a mode means for a query that can be maintained: AUTO is DIFFERENTIAL."""
+    return "DIFFERENTIAL" if mode == "AUTO" else mode
 
 
 def parse_engine(engine: str) -> str:

@@ -9,12 +9,14 @@ from psycopg import Connection
 
 from headwater.api.arguments import (
     Schedule,
+    effective_mode,
     parse_cdc_mode,
     parse_engine,
     parse_mode,
     parse_schedule,
 )
-from headwater.api.engine import EngineChoice, choose_engine, require_lake
+from headwater.api.engine import EngineChoice, choose_engine, engine_for, require_lake
+from headwater.api.immediate import check_depth, in_order, lock_levels, needs_settings
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -22,14 +24,16 @@ from headwater.api.sources import (
     buffers_to_share,
     captured,
     dependencies_of,
+    movable,
     upstream,
 )
-from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
+from headwater.api.transactions import lock_buffers, one_snapshot
 from headwater.catalog import streams
 from headwater.catalog.model import NewStreamTable, StreamTable
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
 from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout, UnsupportedQuery
+from headwater.postgres import immediate
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
 from headwater.postgres.session import read_pinned
@@ -71,10 +75,11 @@ def make_request(conn: Connection[Any], name: str, query: str, options: dict[str
             "what is in the lake only is maintained by appending changes",
             "use refresh_mode AUTO or DIFFERENTIAL, or leave publish out",
         )
+    schedule = None if mode == "IMMEDIATE" else options["schedule"]
     return Request(
         name,
         query,
-        parse_schedule(options["schedule"], read_settings(conn).min_target_lag_seconds),
+        parse_schedule(schedule, read_settings(conn).min_target_lag_seconds),
         mode,
         parse_engine(options["engine"]),
         parse_cdc_mode(options["cdc_mode"]),
@@ -97,7 +102,7 @@ def compile_for(
     if mode != "FULL":
         _ = compiled.incremental
     choose = choose_engine if publish else require_lake
-    choice = choose(conn, compiled, engine)
+    choice = choose(conn, compiled, engine_for(mode, engine))
     is_whole = mode == "FULL" and choice.engine == "postgres"
     return (replace(compiled, maintenance=None) if is_whole else compiled), choice
 
@@ -121,10 +126,13 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     compiled, choice = compile_for(
         conn, request.query, request.mode, request.engine, publish=request.publish
     )
+    if request.mode == "IMMEDIATE":
+        check_depth(conn, compiled)
     sources = captured(compiled)
     names, buffers = _to_lock(conn, compiled, choice)
+    levels = in_order(conn, names)
     with one_snapshot(conn):
-        lock_tables(conn, names)
+        lock_levels(conn, levels)
         lock_buffers(conn, buffers)
         if analyse(conn, request.query) != compiled.analysis:
             raise LockTimeout(
@@ -133,7 +141,7 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
                 "create it again",
             )
         pgt_id, target = _record(conn, request, (compiled, choice), (schema, name))
-        for oid, _ in sources:
+        for oid, _ in sources if request.mode != "IMMEDIATE" else ():
             sync_capture(conn, oid)
         if request.initialize:
             _fill(conn, pgt_id)
@@ -141,6 +149,8 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
             create_index(conn, pgt_id, target)
             create_guard(conn, target.name)
             conn.execute(f"ANALYZE {target.name}")
+        if request.initialize and request.mode == "IMMEDIATE":
+            immediate.install(conn, streams.get_by_id(conn, pgt_id))
     return created(conn, pgt_id, compiled)
 
 
@@ -217,7 +227,7 @@ def _record(
             cdc_mode=request.cdc_mode,
             publish=request.publish,
             plan=stored_plan(plan, columns, hashed)
-            | spark_plan(conn, choice, publish=request.publish),
+            | more_plan(conn, compiled, choice, publish=request.publish),
             key_columns=key,
             pinned_settings=read_pinned(conn),
         ),
@@ -240,21 +250,17 @@ def choose_lookup(
     return None, choose_hashed(conn, compiled.analysis.columns)
 
 
-def spark_plan(
-    conn: Connection[Any], choice: EngineChoice, *, publish: bool = True
+def more_plan(
+    conn: Connection[Any], compiled: Compiled, choice: EngineChoice, *, publish: bool = True
 ) -> dict[str, object]:
-    """Return what the catalog keeps for Spark, beside the plan."""
+    """Return what the catalog keeps beside the plan: for triggers, and for Spark."""
+    kept: dict[str, object] = {"settings": needs_settings(compiled)}
     if choice.placed is None:
-        return {}
+        return kept
     from headwater.spark.refresh import stored_placed  # noqa: PLC0415 - an optional package
 
     keeps_result = publish and read_settings(conn).lake_results
-    return {"spark": stored_placed(choice.placed), "keeps_result": keeps_result}
-
-
-def effective_mode(mode: str) -> str:
-    """Return the mode that is in effect for one that was asked for."""
-    return "FULL" if mode == "FULL" else "DIFFERENTIAL"
+    return kept | {"spark": stored_placed(choice.placed), "keeps_result": keeps_result}
 
 
 def reason(choice: EngineChoice, mode: str) -> str:
@@ -266,7 +272,8 @@ def reason(choice: EngineChoice, mode: str) -> str:
 
 def _fill(conn: Connection[Any], pgt_id: int) -> None:
     """Fill the new table, after bringing all that it reads to the same epoch."""
-    move_all(conn, [t.pgt_id for t in upstream(conn, streams.get_by_id(conn, pgt_id))])
+    st = streams.get_by_id(conn, pgt_id)
+    move_all(conn, [t.pgt_id for t in movable(upstream(conn, st), st)])
 
 
 def created(conn: Connection[Any], pgt_id: int, compiled: Compiled) -> Created:

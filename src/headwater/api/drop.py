@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from headwater.api.immediate import lock_sources
 from headwater.api.reconcile import forget, reconcile
 from headwater.api.sources import lockable, reads
 from headwater.api.transactions import lock_tables
@@ -27,6 +28,8 @@ def drop_stream_table(
         doomed = [of[relid] for relid in closure(st.pgt_relid, inverted(reads(conn)))]
         if len(doomed) > 1 and not cascade:
             raise _dependents(st, doomed)
+        for table in reversed(doomed):
+            lock_sources(conn, table)
         _lock(conn, doomed)
         for table in doomed:
             forget(conn, table)

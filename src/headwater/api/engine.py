@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import Connection
 
 from headwater.catalog.settings import read_settings
-from headwater.errors import UnsupportedQuery
+from headwater.errors import InvalidArgument, UnsupportedQuery
 from headwater.postgres.compile import Compiled
 from headwater.postgres.session import read_pinned
 from headwater.spark.lake import find_lake, find_missing
@@ -47,8 +47,10 @@ def require_lake(conn: Connection[Any], compiled: Compiled, wanted: str) -> Engi
 def choose_engine(conn: Connection[Any], compiled: Compiled, wanted: str) -> EngineChoice:
     """Choose the engine: Spark wherever it is certain to give the same, unless told otherwise.
 
-    Raises UnsupportedQuery if Spark was asked for and cannot do it.
+    Raises UnsupportedQuery if Spark was asked for and cannot do it. `wanted` is also "immediate".
     """
+    if wanted == "immediate":
+        return EngineChoice("postgres", "engine: PostgreSQL, inside the writing transaction")
     if wanted == "auto":
         wanted = read_settings(conn).default_engine
     if wanted == "postgres":
@@ -66,6 +68,19 @@ def choose_engine(conn: Connection[Any], compiled: Compiled, wanted: str) -> Eng
             "use engine 'auto' or 'postgres'",
         )
     return EngineChoice("postgres", f"engine: PostgreSQL, not Spark: {fault}")
+
+
+def engine_for(mode: str, engine: str) -> str:
+    """Return what to ask `choose_engine` for; an IMMEDIATE table lives in PostgreSQL."""
+    if mode != "IMMEDIATE":
+        return engine
+    if engine == "spark":
+        raise InvalidArgument(
+            "an IMMEDIATE table cannot be maintained by Spark",
+            "it is maintained inside the transaction that writes to its sources",
+            "leave engine out, or use refresh_mode => 'DIFFERENTIAL'",
+        )
+    return "immediate"
 
 
 def _environment_fault(conn: Connection[Any], compiled: Compiled) -> str | None:

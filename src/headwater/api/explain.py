@@ -18,6 +18,7 @@ from headwater.catalog.model import Dependency, Refresh, StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
 from headwater.delta.differentiate import differentiate
+from headwater.postgres import immediate
 from headwater.postgres.apply import DeltaReader, render_differential
 from headwater.postgres.maintenance import Maintenance
 from headwater.postgres.pending import read_changes
@@ -61,10 +62,19 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         state=target.state,
         lag=lag[0] if lag else None,
         last_refresh=rows[0] if rows else None,
-        operators=operators(followed.view) if followed else (),
-        cost=_costs(conn, st, sql),
+        operators=operators(followed.view) + _how(conn, st, sources) if followed else (),
+        cost=_costs(conn, st, "" if st.effective_mode == "IMMEDIATE" else sql),
     )
     return _with_spark(conn, explanation, st, sources) if on_spark else explanation
+
+
+def _how(
+    conn: Connection[Any], st: StreamTable, sources: tuple[Dependency, ...]
+) -> tuple[str, ...]:
+    """What IMMEDIATE adds: locks and the order of triggers."""
+    if st.effective_mode != "IMMEDIATE":
+        return ()
+    return immediate.describe(conn, st, {d.source_relid: d.source_name for d in sources})
 
 
 def explain_query(conn: Connection[Any], query: str) -> Explanation:
@@ -153,7 +163,9 @@ def _delta(plan: Maintenance) -> Op:
 
 
 def _statement(conn: Connection[Any], st: StreamTable, plan: Maintenance, target: Target) -> str:
-    """The statement of a refresh in which every source changed."""
+    """The statement of a refresh, or of a writer, in which every source changed."""
+    if st.effective_mode == "IMMEDIATE":
+        return immediate.statement_of(conn, st)
     sources = load_standings(conn, [st.pgt_id])[0].sources
     oids = frozenset(t.source_relid for t in sources)
     return render_differential(plan, target, oids, DeltaReader(read_changes(sources))) or ""
@@ -181,7 +193,7 @@ def operators(view: Op) -> tuple[str, ...]:
 def _strategy(op: Op) -> str | None:
     match op:
         case Scan():
-            return "changes read from the buffer, once"
+            return "changes read once"
         case Join():
             return "bilinear: starts from the changes of each side"
         case AntiJoin():

@@ -8,6 +8,7 @@ from psycopg import Connection
 
 from headwater.catalog import streams, traces, tracking
 from headwater.catalog.model import StreamTable
+from headwater.postgres import immediate
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.storage import drop_storage
 from headwater.spark.lake import find_lake
@@ -50,6 +51,7 @@ def sweep(conn: Connection[Any]) -> None:
 def forget(conn: Connection[Any], st: StreamTable) -> None:
     """Remove a stream table, its state, its catalog rows and captures that nobody else needs."""
     sources = streams.list_dependencies(conn, st.pgt_id)
+    immediate.remove(conn, st.pgt_id)
     drop_storage(conn, st)
     streams.drop_stream_table_rows(conn, st.pgt_id)
     relids = [source.source_relid for source in sources]

@@ -8,10 +8,11 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from headwater.api.immediate import list_followers, lock_followers, resync
 from headwater.api.moving import move
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
-from headwater.api.sources import buffers_of
+from headwater.api.sources import buffers_of, movable
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
@@ -46,10 +47,20 @@ def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshRes
         return [RefreshResult(str(found.name), "NO_DATA", 0, 0, 0, 0, *when)]
     if found.verdict == "unfit":
         reconcile(conn)
-        found = move_if_unchanged(conn, streams.get_stream_table(conn, name).qualified_name)
+        st = streams.get_stream_table(conn, name)
+        if st.effective_mode == "IMMEDIATE":
+            return [_resynced(conn, name, st)]
+        found = move_if_unchanged(conn, st.qualified_name)
     if found.verdict == "unfit":
         found = _repaired(conn, name, found)
     return _in_one_transaction(conn, found, wait=wait)
+
+
+def _resynced(conn: Connection[Any], name: str, st: StreamTable) -> RefreshResult:
+    """An IMMEDIATE table is never behind: to refresh it is to compute it anew."""
+    _check_active(name, st)
+    repair_sources(conn, st)
+    return resync(conn, streams.get_by_id(conn, st.pgt_id))
 
 
 def _repaired(conn: Connection[Any], name: str, found: Verdict) -> Verdict:
@@ -58,12 +69,15 @@ def _repaired(conn: Connection[Any], name: str, found: Verdict) -> Verdict:
     for standing in load_standings(conn, pgt_ids):
         _check_active(name, standing.table)
         repair_sources(conn, standing.table)
-    tables = [standing.table for standing in load_standings(conn, pgt_ids)]
+    standings = load_standings(conn, pgt_ids)
+    tables = movable((s.table for s in standings), standings[-1].table)
     expected = "FULL" if tables[-1].effective_mode == "FULL" else "DIFFERENTIAL"
     engine = tables[-1].effective_engine
     running = history.start_refresh(conn, tables[-1].pgt_id, expected, engine)
     names = [t.qualified_name for t in tables]
-    return replace(found, running=running, names=names, buffers=buffers_of(conn, tables))
+    ids = [t.pgt_id for t in tables]
+    buffers = buffers_of(conn, tables)
+    return replace(found, running=running, names=names, buffers=buffers, pgt_ids=ids)
 
 
 def _check_active(name: str, table: StreamTable) -> None:
@@ -85,9 +99,11 @@ def _in_one_transaction(
     settings = read_settings(conn)
     standings: tuple[Standing, ...] = ()
     results: list[RefreshResult] = []
+    followers = list_followers(conn, found.pgt_ids)
     try:
         with one_snapshot(conn):
             lock_tables(conn, found.names, wait=wait)
+            lock_followers(conn, followers, wait=wait)
             lock_buffers(conn, found.buffers or (), wait=wait)
             epoch = epochs.record_epoch(conn)
             standings = load_standings(conn, found.pgt_ids)

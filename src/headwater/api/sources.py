@@ -80,6 +80,12 @@ def buffers_to_share(conn: Connection[Any], oids: Iterable[int]) -> list[str]:
     return [str(t.buffer_name) for t in list_tracking(conn, oids)]
 
 
+def movable(tables: Iterable[StreamTable], st: StreamTable) -> tuple[StreamTable, ...]:
+    """Return those of the tables that a refresh of `st` moves: IMMEDIATE ones stand at every
+    snapshot by themselves."""
+    return tuple(t for t in tables if t.effective_mode != "IMMEDIATE" or t.pgt_id == st.pgt_id)
+
+
 def buffers_of(conn: Connection[Any], tables: Iterable[StreamTable]) -> list[str]:
     """Return the buffers that stream tables on Spark read."""
     ids = {st.pgt_id for st in tables if st.effective_engine == "spark"}

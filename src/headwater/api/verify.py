@@ -9,7 +9,7 @@ from psycopg import Connection
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
-from headwater.api.sources import buffers_of, upstream
+from headwater.api.sources import buffers_of, movable, upstream
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import streams, traces
 from headwater.catalog.model import StreamTable, TraceRow
@@ -32,7 +32,7 @@ def verify(conn: Connection[Any], name: str) -> Verification:
     """
     reconcile(conn)
     st = streams.get_stream_table(conn, name)
-    tables = upstream(conn, st)
+    tables = movable(upstream(conn, st), st)
     for table in tables:
         repair_sources(conn, table)
     buffers = buffers_of(conn, tables)
@@ -41,7 +41,7 @@ def verify(conn: Connection[Any], name: str) -> Verification:
         lock_buffers(conn, buffers)
         with conn.transaction(force_rollback=True):
             standings = load_standings(conn, [t.pgt_id for t in tables])
-            if st.effective_mode != "FULL":
+            if st.effective_mode == "DIFFERENTIAL":
                 move_all(conn, [t.pgt_id for t in tables])
             copies = traces.list_traces(conn, st.pgt_id)
             pin(conn, standings[-1], read_settings(conn))

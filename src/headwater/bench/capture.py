@@ -111,7 +111,7 @@ class _Bench:
 
     def __init__(self, hw: Headwater, conn: Connection[Any], load: Load, width: str) -> None:
         self._hw, self._conn, self._load, self._width = hw, conn, load, width
-        self._clock = _clock(conn)
+        self._clock = server_clock(conn)
 
     def measure(self, size: int) -> Iterator[Case]:
         """Insert, update and delete rows, on either table first in turn."""
@@ -153,7 +153,8 @@ class _Bench:
         return self._clock() - began
 
 
-def _clock(conn: Connection[Any]) -> Callable[[], float]:
+def server_clock(conn: Connection[Any]) -> Callable[[], float]:
+    """Return a clock of what the server spends on a connection."""
     pid = conn.info.backend_pid
     return (lambda: cpu_seconds(pid)) if is_local(conn) else time.perf_counter
 

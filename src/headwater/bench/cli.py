@@ -16,9 +16,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headwater.api import Headwater, connect
 from headwater.api.facade import default_lake, open_connection
 from headwater.bench import capture as capturing
+from headwater.bench import immediate as writing
 from headwater.bench import refresh as refreshing
 from headwater.bench.chart import draw
 from headwater.bench.host import describe_host, describe_spark
+from headwater.bench.immediate_report import immediate_json, immediate_tables
+from headwater.bench.immediate_report import tell as tell_immediate
 from headwater.bench.report import (
     Json,
     Table,
@@ -126,7 +129,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def bench() -> None:
-    """Measure what refreshes and captures cost on your server.
+    """Measure what refreshes, captures and IMMEDIATE tables cost on your server.
 
     The commands make the schema headwater_bench, and drop it in the end.
     """
@@ -181,6 +184,32 @@ def capture(target: Target, /, server_settings: str, **options: Any) -> None:
                              f"{case.ratio:.2f}")
                  for case in capturing.measure(hw, conn, load)]  # fmt: skip
     _publish(capture_json(host, cases), capture_tables(cases), options)
+
+
+@bench.command()
+@click.option("--rows", type=click.IntRange(min=1000), default=100_000, show_default=True,
+              help="Rows of the tables that are written to.")  # fmt: skip
+@click.option("--statements", type=click.IntRange(min=1), default=1000, show_default=True,
+              help="Statements of one row in a round; of 1,000 rows there are fewer.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Rounds per case; the figures are medians.")  # fmt: skip
+@click.option("--clients", type=Numbers(int), default="1,8", show_default=True,
+              help="How many write at once.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10, show_default=True,
+              help="How long they do.")  # fmt: skip
+@output_options
+@click.pass_obj
+def immediate(target: Target, /, server_settings: str, **options: Any) -> None:
+    """Compare writes to sources of an IMMEDIATE table with writes to tables that nobody reads.
+
+    In the end each stream table is compared with its query; a difference ends the run.
+    """
+    load = writing.Load(options["rows"], options["statements"], options["repeat"],
+                        options["clients"], options["seconds"])  # fmt: skip
+    with _open(target, server_settings) as (hw, conn):
+        host: Json = {**describe_host(conn), "clock": capturing.clock_name(conn)}
+        figures = [_told(f, tell_immediate(f)) for f in writing.measure(hw, conn, load)]
+    _publish(immediate_json(host, figures), immediate_tables(figures), options)
 
 
 @bench.command()

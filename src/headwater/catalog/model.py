@@ -83,8 +83,9 @@ class StreamTable:
 
     @property
     def follows_changes(self) -> bool:
-        """Whether its sources are captured: FULL computes from the sources on PostgreSQL."""
-        return self.effective_mode != "FULL" or self.effective_engine == "spark"
+        """Whether its sources are captured: FULL computes from the sources on PostgreSQL, and an
+        IMMEDIATE table is moved by the writers themselves."""
+        return self.effective_mode == "DIFFERENTIAL" or self.effective_engine == "spark"
 
     @property
     def keeps_result(self) -> bool:

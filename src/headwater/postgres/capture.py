@@ -101,7 +101,7 @@ def _demand(conn: Connection[Any], relid: int) -> tuple[list[int], list[str]]:
         "SELECT st.pgt_id, d.columns_used FROM pgtrickle.pgt_dependencies d"
         " JOIN pgtrickle.pgt_stream_tables st USING (pgt_id)"
         " WHERE d.source_relid = %s AND d.source_type IN ('TABLE', 'STREAM_TABLE')"
-        " AND (st.effective_mode <> 'FULL' OR st.effective_engine = 'spark')"
+        " AND (st.effective_mode = 'DIFFERENTIAL' OR st.effective_engine = 'spark')"
         " UNION ALL SELECT st.pgt_id, ARRAY(SELECT a.attname::text FROM pg_attribute a"
         " WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped)"
         " FROM pgtrickle.pgt_stream_tables st"

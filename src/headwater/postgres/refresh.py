@@ -105,7 +105,7 @@ def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Cho
     if not st.is_populated or standing.epoch is None:
         return Choice("REINITIALIZE", "first fill")
     if not st.follows_changes:
-        return Choice("FULL", "refresh_mode is FULL")
+        return Choice("FULL", f"refresh_mode is {st.effective_mode}")
     pending = find_pending(conn, standing)
     if not pending.changed:
         return Choice("NO_DATA")

@@ -141,7 +141,7 @@ SELECT c.oid::int8, n.nspname, c.relname, format('%%I.%%I', n.nspname, c.relname
                FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid
                JOIN pg_am am ON am.oid = ic.relam AND am.amname = 'btree'
               WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-                AND i.indexprs IS NULL
+                AND i.indexprs IS NULL AND i.indimmediate
                 AND NOT EXISTS (SELECT FROM unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
                                   JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
                                  WHERE NOT a.attnotnull)

@@ -1,4 +1,4 @@
-"""Both benchmarks run to their end, on tiny data, and report what they should."""
+"""The benchmarks run to their end, on tiny data, and report what they should."""
 
 from __future__ import annotations
 
@@ -46,6 +46,20 @@ def test_capture(database: str) -> None:
         for write in ("INSERT", "UPDATE", "DELETE")
     ]
     assert all(case["ratio"] > 0 for case in document["cases"])
+    assert_nothing_left(database)
+
+
+def test_immediate(database: str) -> None:
+    document = run(
+        database, "immediate", "--rows", "1000", "--statements", "5", "--repeat", "1",
+        "--clients", "2", "--seconds", "0.3",
+    )  # fmt: skip
+    assert {cost["view"] for cost in document["costs"]} == {"groups", "joined"}
+    assert all(cost["ratio"] > 0 for cost in document["costs"])
+    assert [(r["view"], r["clients"], r["with_tps"] > 0) for r in document["rates"]] == [
+        ("groups", 2, True),
+        ("joined", 2, True),
+    ]
     assert_nothing_left(database)
 
 

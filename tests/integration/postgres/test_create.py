@@ -478,7 +478,7 @@ def test_unknown_word_is_refused_with_the_list(
     )
 
 
-@pytest.mark.parametrize("arguments", [{"refresh_mode": "IMMEDIATE"}, {"cdc_mode": "wal"}])
+@pytest.mark.parametrize("arguments", [{"cdc_mode": "wal"}])
 def test_what_is_not_built_in_is_refused(
     refusing: headwater.Headwater, arguments: dict[str, Any]
 ) -> None:

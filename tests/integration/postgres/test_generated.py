@@ -47,6 +47,7 @@ class Run:
     failures: list[str] = field(default_factory=list)
     followed: int = 0
     engine: str = "postgres"
+    mode: str = "DIFFERENTIAL"
     refused: list[str] = field(default_factory=list)
 
     def execute(self, statement: str) -> None:
@@ -69,7 +70,7 @@ class Run:
     def create(self, table: str, query: Query) -> None:
         try:
             self.hw.create_stream_table(
-                table, query.sql, refresh_mode="DIFFERENTIAL", engine=self.engine
+                table, query.sql, refresh_mode=self.mode, engine=self.engine
             )
         except UnsupportedQuery as refusal:
             if not refusal.what.startswith("the query cannot run on Spark"):
