@@ -11,7 +11,8 @@ from headwater.errors import bug
 
 WEIGHT, EPOCH = "__weight", "__epoch"
 ROW_GROUP_ROWS = 1 << 17
-ROW_GROUP_BYTES = 64 << 20  # of wide rows it takes fewer to fill a group
+# Of wide rows it takes fewer to fill a group; the keys of a small change skip most of a file.
+ROW_GROUP_BYTES = 12 << 20
 
 
 def stamped(batch: pa.RecordBatch, epoch: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -31,7 +31,7 @@ Traces = Mapping[int, Standing]
 
 MANY_KEYS = 500  # longer lists gain nothing over a scan
 _LISTED = ("smallint", "integer", "bigint", "string", "date")
-MANY_ROWS = 1 << 17  # more are not held in memory, neither by Spark's driver nor by this process
+MANY_ROWS = 1 << 15  # more are not held in memory, neither by Spark's driver nor by this process
 _PLACE = "__place"
 _ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and row
 
@@ -100,13 +100,18 @@ class Compute:
         with _failing():
             return self._renderer.grouped(aggregate, self._renderer.render(op))
 
-    def collect(self, statement: str) -> Iterable[pa.RecordBatch]:
+    def expected(self, op: Op) -> float:
+        """Return about how many rows a tree will have."""
+        return self._sizes.rows(op)
+
+    def collect(self, statement: str, expected: float = 0) -> Iterable[pa.RecordBatch]:
         """Run a statement whose result is about as small as the change, as a rule.
 
-        One changed row may meet millions in a join: then only the first rows come back, enough to
-        see that there are too many, and the statement runs again, through files.
+        One changed row may meet millions in a join. Where that is not expected only the first rows
+        come back, enough to see that there are too many, and the statement runs again, through
+        files.
         """
-        if self.change_rows() > MANY_ROWS:
+        if max(self.change_rows(), expected) > MANY_ROWS:
             return self.stream(statement)
         with _failing():
             found = self._run(few_rows(statement)).toArrow()

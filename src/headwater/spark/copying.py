@@ -21,7 +21,7 @@ from headwater.spark.wire import WIRE_SETTINGS, Wire, arrow_type, inexact
 Columns = Sequence[tuple[str, Wire]]
 
 CHUNK_BYTES = 4 << 20  # of CSV, held in memory at a time
-CHUNK_ROWS = 1 << 16  # of a batch, turned into CSV at a time
+CHUNK_ROWS = 1 << 16  # of a batch, turned into CSV at a time; fewer of wide ones
 
 _HEX_PREFIX = pa.scalar("\\x", pa.large_string())
 _NOTHING = pa.scalar("", pa.large_string())
@@ -140,8 +140,9 @@ def copy_in(
     with conn.cursor() as cursor:
         with cursor.copy(statement.encode()) as copy:
             for batch in batches:
-                for start in range(0, batch.num_rows, CHUNK_ROWS):
-                    copy.write(_csv(batch.slice(start, CHUNK_ROWS), columns))
+                step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // (batch.nbytes + 1)))
+                for start in range(0, batch.num_rows, step):
+                    copy.write(_csv(batch.slice(start, step), columns))
         return cursor.rowcount
 
 

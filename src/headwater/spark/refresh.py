@@ -239,14 +239,14 @@ class _Refresh:
         """Hand over rows; where groups must be recomputed, all rows of those that are touched."""
         columns, root = schema(self._placed.boundary), self._rest.root
         with self._watch.step("spark"):
-            rows = compute.collect(compute.changed(change))
+            rows = compute.collect(compute.changed(change), compute.expected(change))
         with self._watch.step("land"):
             land_change(self._conn, columns, compute.wires, rows)
         if root is not None and not is_additive(root):
             touched = Keys(change, root.keys)
             state = After(push_keys(self._placed.boundary, root.keys, touched))
             with self._watch.step("spark"):
-                rows = compute.collect(compute.consolidated(state))
+                rows = compute.collect(compute.consolidated(state), compute.expected(state))
             with self._watch.step("land"):
                 land_rows(self._conn, columns, compute.wires, rows)
         reader = DeltaReader({LANDED_OID: read_landed(columns)})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyarrow import fs, parquet
 
 from headwater.catalog.model import TraceRow
-from headwater.spark.batches import EPOCH, WEIGHT
+from headwater.spark.batches import EPOCH, ROW_GROUP_BYTES, WEIGHT
 from headwater.spark.ingest import columns_of, lake_errors
 from headwater.spark.lake import Lake
 from headwater.spark.session import spark_errors, start_session
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 WORN = 0.2  # the share of rows beyond the base, as of the earliest epoch that is needed
 MIN_BYTES = SMALL_FILE_BYTES  # below this, merging in memory does as well
-ROW_GROUP_BYTES = 12 << 20  # so that the keys of a small change skip most of a file
 
 
 def is_worn(files: Files, keep_after: int) -> bool:
