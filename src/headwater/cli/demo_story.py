@@ -1,4 +1,4 @@
-"""The demonstration as a sequence of scenes: a shop, four stream tables, writes, a refresh."""
+"""The demonstration as a sequence of scenes: a shop, five stream tables, writes, a refresh."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ SELECT max(o.quantity * p.price) AS amount
   FROM {SCHEMA}.orders o
   JOIN {SCHEMA}.products p ON p.id = o.product_id""",
 }
+LIVE = f"""\
+SELECT c.region, count(*) AS orders, sum(o.quantity) AS pieces
+  FROM {SCHEMA}.orders o
+  JOIN {SCHEMA}.customers c ON c.id = o.customer_id
+ GROUP BY c.region"""
+RUSH = "INSERT INTO orders SELECT n, 396, 1, 5 FROM generate_series(7001, 7100) n"
 WRITES = (
     ("20 new orders",
      "INSERT INTO orders SELECT n, 1 + n % 396, 1 + n % 40, 2 FROM generate_series(6001, 6020) n"),
@@ -62,6 +68,7 @@ TOGETHER = (
     ("customer 400 moves to the south …", "UPDATE customers SET region = 'south' WHERE id = 400"),
     ("… and orders for the first time", "INSERT INTO orders VALUES (6021, 400, 1, 3)"),
 )
+NORTH = f"SELECT orders, pieces FROM {SCHEMA}.live WHERE region = 'north'"
 TOTALS = f"SELECT region, orders, revenue FROM {SCHEMA}.region_totals ORDER BY region"
 NEWCOMER = f"""\
 SELECT customer_id, region, order_id FROM {SCHEMA}.customer_orders WHERE customer_id = 400"""
@@ -102,6 +109,7 @@ def play(hw: Headwater) -> Iterator[Scene]:
         yield _refresh(hw)
         yield _compare(totals, _fetch(conn, TOTALS))
         yield _follow_newcomer(newcomer, _fetch(conn, NEWCOMER))
+        yield _follow_at_once(hw, conn)
     yield _verify(hw)
     yield _refresh_again(hw)
     yield _explain(hw)
@@ -184,8 +192,25 @@ def _follow_newcomer(before: Rows, after: Rows) -> Scene:
     return Scene("newcomer", "Customer 400", text, Rows(("", *after.headings), rows), NEWCOMER)
 
 
+def _follow_at_once(hw: Headwater, conn: psycopg.Connection[Any]) -> Scene:
+    """Write under an IMMEDIATE table, look inside the transaction, and take it back."""
+    hw.create_stream_table(f"{SCHEMA}.live", LIVE, refresh_mode="IMMEDIATE")
+    found = [("before", _fetch(conn, NORTH))]
+    with conn.transaction(force_rollback=True):
+        _execute(conn, RUSH)
+        found.append(("after INSERT, before COMMIT", _fetch(conn, NORTH)))
+    found.append(("after ROLLBACK", _fetch(conn, NORTH)))
+    rows = tuple((when, *rows.rows[0]) for when, rows in found)
+    text = (
+        "A fifth table, `live`, in mode IMMEDIATE: no refresh, triggers keep it equal to its\n"
+        "query inside the writing transaction. The north, while 100 orders come and go again:"
+    )
+    shown = Rows(("", "orders", "pieces"), rows)
+    return Scene("live", "At once", text, shown, f"BEGIN;\n{RUSH};\nROLLBACK;")
+
+
 def _verify(hw: Headwater) -> Scene:
-    results = tuple(hw.verify(f"{SCHEMA}.{name}") for name in TABLES)
+    results = tuple(hw.verify(f"{SCHEMA}.{name}") for name in (*TABLES, "live"))
     text = (
         "Each stream table against its query, run in full: EXCEPT ALL both ways, so that a row\n"
         "too few, too many or repeated would show."

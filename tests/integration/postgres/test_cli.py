@@ -290,12 +290,13 @@ class TestDemo:
     def test_on_a_given_server(self, database: str, conn: psycopg.Connection) -> None:
         told = ask(database, "demo")
         assert list(told) == [
-            "shop", "created", "before", "written", "refreshed", "after", "newcomer", "verified",
+            "shop", "created", "before", "written", "refreshed", "after", "newcomer", "live",
+            "verified",
             "unchanged", "explained", "seconds",
         ]  # fmt: skip
         assert [r["action"] for r in told["refreshed"]] == ["DIFFERENTIAL"] * 4
         assert [r["delta_rows"] for r in told["refreshed"]][:2] == [63, 63]
-        assert [v["equal"] for v in told["verified"]] == [True] * 4
+        assert [v["equal"] for v in told["verified"]] == [True] * 5
         assert [r["action"] for r in told["unchanged"]] == ["NO_DATA"] * 4
         assert told["before"]["rows"] != told["after"]["rows"]
         again = ask(database, "demo")

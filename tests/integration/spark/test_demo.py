@@ -33,7 +33,7 @@ def test_on_spark(database: str, tmp_path: Path, spark: SparkSession) -> None:
         True, True, True, False,
     ]  # fmt: skip
     assert told["before"]["rows"] != told["after"]["rows"]
-    assert [v["equal"] for v in told["verified"]] == [True] * 4
+    assert [v["equal"] for v in told["verified"]] == [True] * 5
     assert [r["action"] for r in told["unchanged"]] == ["NO_DATA"] * 4
     assert [r for r in told["unchanged"] if "spark_jobs" in r["timings"]] == []
     assert len(told["explained"]["spark"]["traces"]) == 3
