@@ -17,6 +17,9 @@ from headwater.algebra.expr import Expr, column, refs
 from headwater.algebra.ops import After, Delta, Join, Op, Output, Project, Scan, schema
 from headwater.algebra.schema import Schema, names
 from headwater.algebra.walk import children, rebuild
+from headwater.delta.sharing import Sharing
+
+_Parts = tuple[Op, Op, tuple[Expr, ...]]  # of a join: both sides and the conditions
 
 
 def gather(view: Op, changed: frozenset[int]) -> Op:
@@ -25,7 +28,10 @@ def gather(view: Op, changed: frozenset[int]) -> Op:
 
 
 def start_from_change(plan: Op) -> Op:
-    """Return the same change with every join begun at a change, and led on by its conditions."""
+    """Return the same change with every join begun at a change, and led on by its conditions.
+
+    What occurs more than once stays whole, so that it can be computed once.
+    """
     changing: dict[Op, bool] = {}
 
     def has_delta(op: Op) -> bool:
@@ -33,7 +39,13 @@ def start_from_change(plan: Op) -> Op:
             changing[op] = isinstance(op, Delta) or any(map(has_delta, children(op)))
         return changing[op]
 
-    return _Orderer(has_delta, _joined_states).ordered(plan)
+    sharing = Sharing()
+    sharing.count(plan)
+
+    def parts(op: Op) -> _Parts | None:
+        return None if sharing.is_shared(op) else _joined_states(op)
+
+    return _Orderer(has_delta, parts).ordered(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +56,11 @@ class _Tree:
     on: tuple[Expr, ...]
 
 
-def _joined(op: Op) -> tuple[Op, Op, tuple[Expr, ...]] | None:
+def _joined(op: Op) -> _Parts | None:
     return (op.left, op.right, op.on) if isinstance(op, Join) else None
 
 
-def _joined_states(op: Op) -> tuple[Op, Op, tuple[Expr, ...]] | None:
+def _joined_states(op: Op) -> _Parts | None:
     """The state of a join is the join of the states."""
     if isinstance(op, After) and isinstance(op.input, Join):
         return After(op.input.left), After(op.input.right), op.input.on
@@ -61,7 +73,7 @@ class _Orderer:
     def __init__(
         self,
         is_first: Callable[[Op], bool],
-        parts: Callable[[Op], tuple[Op, Op, tuple[Expr, ...]] | None],
+        parts: Callable[[Op], _Parts | None],
     ) -> None:
         self._is_first, self._parts = is_first, parts
         self._known: dict[Op, Op] = {}
@@ -74,7 +86,7 @@ class _Orderer:
     def _order(self, op: Op) -> Op:
         if not isinstance(op, Join):
             return op if isinstance(op, After) else rebuild(op, self.ordered)
-        tree = self._flat(op)
+        tree = self._split((op.left, op.right, op.on))
         leaves = [self.ordered(leaf) for leaf in tree.leaves]
         if not any(map(self._is_first, leaves)):
             return rebuild(op, self.ordered)
@@ -82,8 +94,9 @@ class _Orderer:
 
     def _flat(self, op: Op) -> _Tree:
         parts = self._parts(op)
-        if parts is None:
-            return _Tree((op,), ())
+        return _Tree((op,), ()) if parts is None else self._split(parts)
+
+    def _split(self, parts: _Parts) -> _Tree:
         left, right = self._flat(parts[0]), self._flat(parts[1])
         return _Tree(left.leaves + right.leaves, (*left.on, *right.on, *parts[2]))
 

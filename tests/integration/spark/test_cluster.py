@@ -22,7 +22,7 @@ PASSWORD = "hunter2-never-shown"
 TOLD = [
     "joined ['load_parallel']",
     "totals ['load_parallel']",
-    "extremes ['load_parallel']",
+    "extremes []",  # reads the trace that another table loaded
     "DIFFERENTIAL DIFFERENTIAL",
     "NO_DATA NO_DATA",
     "FULL FULL",

@@ -201,9 +201,9 @@ def listen(monkeypatch: pytest.MonkeyPatch, method: str, heard: list[str]) -> No
     """Write down the statements with which a method of Compute is called."""
     act = getattr(Compute, method)
 
-    def listening(self: Compute, statement: str) -> object:
+    def listening(self: Compute, statement: str, *more: float) -> object:
         heard.append(statement)
-        return act(self, statement)
+        return act(self, statement, *more)
 
     monkeypatch.setattr(Compute, method, listening)
 
