@@ -321,7 +321,7 @@ class TestDemo:
         assert "\nSpark takes no part: PostgreSQL was asked for.\n" in done.stdout
         assert "Spark starts" not in done.stdout
         assert done.stdout.count("DIFFERENTIAL") >= 4
-        assert done.stdout.count("  equal ") == 4
+        assert done.stdout.count("  equal ") == 5
         assert "\nThat took " in done.stdout
         assert list(tmp_path.iterdir()) == []
 

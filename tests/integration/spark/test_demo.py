@@ -55,7 +55,7 @@ def test_without_java(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         find_missing.cache_clear()
     assert "\nSpark takes no part: /nowhere/bin/java is not a Java that runs.\n" in text
     assert text.count("DIFFERENTIAL") >= 4
-    assert text.count("  equal ") == 4
+    assert text.count("  equal ") == 5
 
 
 def demo(dsn: str, lake: Path, *options: str) -> str:
