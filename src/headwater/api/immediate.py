@@ -47,31 +47,11 @@ def lock_levels(conn: Connection[Any], levels: Levels) -> None:
         lock_tables(conn, level)
 
 
-_FOLLOWERS = """
-WITH RECURSIVE moved AS (
-    SELECT pgt_relid, 0 AS depth FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%(ids)s)
-    UNION ALL
-    SELECT st.pgt_relid, m.depth + 1
-      FROM moved m JOIN pgtrickle.pgt_dependencies d ON d.source_relid = m.pgt_relid
-      JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = d.pgt_id
-     WHERE st.effective_mode = 'IMMEDIATE' AND st.status = 'ACTIVE'
-)
-SELECT coalesce(to_regclass('pgtrickle_state.locks_' || st.pgt_id),
-                to_regclass('pgtrickle_state.state_' || st.pgt_id), st.pgt_relid::regclass)::text
-  FROM moved m JOIN pgtrickle.pgt_stream_tables st USING (pgt_relid)
- WHERE m.depth > 0 AND st.pgt_id <> ALL (%(ids)s)
- GROUP BY st.pgt_id, st.pgt_relid ORDER BY max(m.depth), st.pgt_id
-"""
-
-
 def list_followers(conn: Connection[Any], pgt_ids: Iterable[int]) -> tuple[str, ...]:
-    """Return what to lock, in order, so that IMMEDIATE tables can follow the moves of others.
-
-    They are moved under the snapshot of a refresh: whoever else moved them since would make it
-    fail. Each is represented by what its writers come to first.
-    """
-    rows = conn.execute(_FOLLOWERS, {"ids": list(pgt_ids)}).fetchall()
-    return tuple(name for (name,) in rows)
+    """Return what to lock, in order, so that IMMEDIATE tables can follow the moves of others."""
+    row = conn.execute("SELECT pgtrickle.followers_of(%s)", [list(pgt_ids)]).fetchone()
+    assert row is not None
+    return tuple(row[0])
 
 
 def lock_followers(conn: Connection[Any], names: Iterable[str], *, wait: bool = True) -> None:

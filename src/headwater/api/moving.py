@@ -38,13 +38,23 @@ def move(
 
     `running` is the history row in which others see that the refresh runs, if there is one.
     """
-    st = standing.table
-    if st.effective_engine == "spark":
+    outcome = compute(conn, standing, epoch, settings)
+    return record(conn, standing.table, epoch, outcome, running)
+
+
+def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings) -> Outcome:
+    """Make one table's rows those of `epoch`, on its engine."""
+    if standing.table.effective_engine == "spark":
         from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
 
-        outcome = spark.refresh_table(conn, standing, settings, epoch)
-    else:
-        outcome = refresh_table(conn, standing, settings)
+        return spark.refresh_table(conn, standing, settings, epoch)
+    return refresh_table(conn, standing, settings)
+
+
+def record(
+    conn: Connection[Any], st: StreamTable, epoch: Epoch, outcome: Outcome, running: int | None
+) -> RefreshResult:
+    """Record that a table stands at `epoch`, and what it took."""
     counts = outcome.counts
     streams.record_move(conn, st.pgt_id, epoch)
     if running is None:

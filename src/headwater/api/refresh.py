@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from headwater.api.immediate import list_followers, lock_followers, resync
-from headwater.api.moving import move
+from headwater.api.moving import compute, move, record
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
 from headwater.api.sources import buffers_of, movable
@@ -18,7 +18,13 @@ from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings, read_settings
-from headwater.catalog.standing import Standing, Verdict, load_standings, move_if_unchanged
+from headwater.catalog.standing import (
+    Standing,
+    Verdict,
+    load_standings,
+    move_if_unchanged,
+    open_epoch,
+)
 from headwater.errors import HeadwaterError, InvalidArgument, LockTimeout
 from headwater.postgres.cleaning import clean_at_once, clean_seen
 from headwater.postgres.faults import classify
@@ -76,8 +82,10 @@ def _repaired(conn: Connection[Any], name: str, found: Verdict) -> Verdict:
     running = history.start_refresh(conn, tables[-1].pgt_id, expected, engine)
     names = [t.qualified_name for t in tables]
     ids = [t.pgt_id for t in tables]
-    buffers = buffers_of(conn, tables)
-    return replace(found, running=running, names=names, buffers=buffers, pgt_ids=ids)
+    buffers, followers = buffers_of(conn, tables), list(list_followers(conn, ids))
+    return replace(
+        found, running=running, names=names, buffers=buffers, pgt_ids=ids, followers=followers
+    )
 
 
 def _check_active(name: str, table: StreamTable) -> None:
@@ -96,22 +104,22 @@ def _in_one_transaction(
     assert found.pgt_ids is not None
     assert found.running is not None
     assert found.names is not None
-    settings = read_settings(conn)
     standings: tuple[Standing, ...] = ()
     results: list[RefreshResult] = []
-    followers = list_followers(conn, found.pgt_ids)
     try:
         with one_snapshot(conn):
             lock_tables(conn, found.names, wait=wait)
-            lock_followers(conn, followers, wait=wait)
+            lock_followers(conn, found.followers or (), wait=wait)
             lock_buffers(conn, found.buffers or (), wait=wait)
-            epoch = epochs.record_epoch(conn)
-            standings = load_standings(conn, found.pgt_ids)
-            _let_commit_be_lost(conn, standings)
+            epoch, standings, settings = open_epoch(conn, found.pgt_ids)
             for standing in standings[:-1]:
                 results.append(move(conn, standing, epoch, settings))
-            results.append(move(conn, standings[-1], epoch, settings, found.running))
-            _clean_sole(conn, standings)
+            outcome = compute(conn, standings[-1], epoch, settings)
+            with conn.pipeline():
+                _let_commit_be_lost(conn, standings)
+                _clean_sole(conn, standings)
+                st = standings[-1].table
+                results.append(record(conn, st, epoch, outcome, found.running))
     except (psycopg.Error, HeadwaterError) as error:
         if isinstance(error, LockTimeout) and not wait:
             return [_skipped(conn, found, error)]

@@ -58,9 +58,9 @@ def explain(conn: Connection[Any], name: str, options: str) -> str:
         standing = load_standings(conn, [st.pgt_id])[0]
         plan, target = load_plan(st)
         assert plan is not None, f"{name} is FULL"
-        changed = find_pending(conn, standing).changed
-        reader = DeltaReader(read_changes(standing.sources))
-        statement = render_differential(plan, target, changed, reader)
+        pending = find_pending(conn, standing)
+        reader = DeltaReader(read_changes(standing.sources, pending.rows))
+        statement = render_differential(plan, target, pending.changed, reader)
         pin(conn, standing, read_settings(conn), **COSTS)
         rows = conn.execute(f"EXPLAIN ({options}) {statement}".encode()).fetchall()
     texts = (row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)

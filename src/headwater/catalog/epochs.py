@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from psycopg import sql
+from psycopg import Cursor, sql
 from psycopg.rows import scalar_row
 
 from headwater.catalog.model import Epoch
@@ -37,8 +37,17 @@ def record_epoch(conn: Connection) -> Epoch:
 
     The caller runs REPEATABLE READ: in READ COMMITTED the next statement sees a later snapshot.
     """
-    with cursor_of(conn, Epoch) as cursor:
-        epoch = cursor.execute(_RECORD).fetchone()
+    return recorded_epoch(ask_for_epoch(conn))
+
+
+def ask_for_epoch(conn: Connection) -> Cursor[Epoch]:
+    """Send the statement that records an epoch; in a pipeline, without waiting for it."""
+    return cursor_of(conn, Epoch).execute(_RECORD)
+
+
+def recorded_epoch(cursor: Cursor[Epoch]) -> Epoch:
+    """Return the epoch that was asked for."""
+    epoch = cursor.fetchone()
     if epoch is None:
         raise bug("no epoch was recorded", why="the INSERT returned no row")
     return epoch

@@ -47,7 +47,7 @@ _OUTCOME = names_of(RefreshOutcome)
 _FINISH = (
     sql.SQL(
         "UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {}"
-        " WHERE refresh_id = %(refresh_id)s"
+        " WHERE refresh_id = %(refresh_id)s RETURNING refresh_id"
     )
     .format(assignments(_OUTCOME))
     .as_bytes()
@@ -80,7 +80,8 @@ def start_refresh(
 def finish_refresh(conn: Connection, refresh_id: int, outcome: RefreshOutcome) -> None:
     """Record how a refresh that was started ended; its end is now."""
     values = {"refresh_id": refresh_id, **parameters_of(outcome)}
-    _require_row(conn.execute(_FINISH, values), refresh_id)
+    if fetch_scalar(conn, _FINISH, values) is None:
+        raise _no_such_refresh(refresh_id)
 
 
 def fail_refresh(conn: Connection, refresh_id: int, error: BaseException) -> None:
@@ -91,7 +92,8 @@ def fail_refresh(conn: Connection, refresh_id: int, error: BaseException) -> Non
                error_message = %s, error_code = %s, error_class = %s
          WHERE refresh_id = %s"""
     values = [str(error), error_code(error), error_class(error), refresh_id]
-    _require_row(conn.execute(query, values), refresh_id)
+    if conn.execute(query, values).rowcount == 0:
+        raise _no_such_refresh(refresh_id)
 
 
 def record_refresh(conn: Connection, pgt_id: int, outcome: RefreshOutcome) -> int:
@@ -132,10 +134,9 @@ def error_code(error: BaseException) -> str | None:
     return error.sqlstate if isinstance(error, psycopg.Error) else None
 
 
-def _require_row(cursor: psycopg.Cursor[object], refresh_id: int) -> None:
-    if cursor.rowcount == 0:
-        raise NotFound(
-            f"the history has no refresh {refresh_id}",
-            why="its stream table was dropped, or the transaction that started it rolled back",
-            fix="start the refresh again",
-        )
+def _no_such_refresh(refresh_id: int) -> NotFound:
+    return NotFound(
+        f"the history has no refresh {refresh_id}",
+        why="its stream table was dropped, or the transaction that started it rolled back",
+        fix="start the refresh again",
+    )

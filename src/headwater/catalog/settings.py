@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from psycopg import Cursor
 from psycopg.rows import tuple_row
 
 from headwater.catalog.rows import Connection
@@ -171,12 +172,20 @@ def read_settings(conn: Connection) -> Settings:
 
     An empty value counts as not set: a RESET leaves one behind.
     """
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        rows = cursor.execute(
-            "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name",
-            [[setting.name for setting in SETTINGS]],
-        ).fetchall()
-    return parse_settings({name: text for name, text in rows if text})
+    return answered_settings(ask_for_settings(conn))
+
+
+def ask_for_settings(conn: Connection) -> Cursor[tuple[str, str]]:
+    """Send the query after the settings; in a pipeline, without waiting for it."""
+    return conn.cursor(row_factory=tuple_row).execute(
+        "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name",
+        [[setting.name for setting in SETTINGS]],
+    )
+
+
+def answered_settings(cursor: Cursor[tuple[str, str]]) -> Settings:
+    """Return the settings that were asked for."""
+    return parse_settings({name: text for name, text in cursor if text})
 
 
 def parse_settings(texts: dict[str, str]) -> Settings:

@@ -8,8 +8,10 @@ from datetime import datetime
 from psycopg import sql
 from psycopg.rows import class_row
 
+from headwater.catalog.epochs import ask_for_epoch, recorded_epoch
 from headwater.catalog.model import Dependency, Epoch, StreamTable, Tracking
 from headwater.catalog.rows import Connection, columns_of, cursor_of
+from headwater.catalog.settings import Settings, answered_settings, ask_for_settings
 from headwater.graph import upstream_first
 
 
@@ -27,7 +29,8 @@ class Verdict:
     """What `move_if_unchanged` found.
 
     `pgt_ids` begins with the table's own id. The epoch is set if it moved the tables; the history
-    row `running`, the names of all tables and of the buffers to lock, if a refresh must follow.
+    row `running`, the names of all tables, and of the buffers and followers to lock, if a refresh
+    must follow.
     """
 
     verdict: str
@@ -38,6 +41,7 @@ class Verdict:
     running: int | None
     names: list[str] | None
     buffers: list[str] | None
+    followers: list[str] | None
 
 
 _TABLES = (
@@ -73,29 +77,43 @@ _EPOCHS = (
 
 def load_standings(conn: Connection, pgt_ids: list[int]) -> tuple[Standing, ...]:
     """Return the stream tables of these ids, each after those that it reads; one round trip."""
-    with (
-        cursor_of(conn, StreamTable) as tables,
-        cursor_of(conn, Dependency) as dependencies,
-        cursor_of(conn, Tracking) as tracking,
-        cursor_of(conn, Epoch) as epochs,
-    ):
-        with conn.pipeline():
-            tables.execute(_TABLES, [pgt_ids])
-            dependencies.execute(_DEPENDENCIES, [pgt_ids])
-            tracking.execute(_TRACKING, [pgt_ids])
-            epochs.execute(_EPOCHS, [pgt_ids])
-        found = {st.pgt_id: st for st in tables.fetchall()}
-        edges, sources = dependencies.fetchall(), tracking.fetchall()
-        stands = {epoch.epoch: epoch for epoch in epochs.fetchall()}
-    ordered = _ordered(found, edges)
-    return tuple(
-        Standing(
-            st,
-            stands.get(st.epoch) if st.epoch is not None else None,
-            tuple(t for t in sources if st.pgt_id in t.tracked_by_pgt_ids),
+    with conn.pipeline():
+        asked = _Asked(conn, pgt_ids)
+    return asked.answer()
+
+
+def open_epoch(
+    conn: Connection, pgt_ids: list[int]
+) -> tuple[Epoch, tuple[Standing, ...], Settings]:
+    """Record a new epoch and return all that a refresh to it must know, in one round trip."""
+    with conn.pipeline():
+        recorded = ask_for_epoch(conn)
+        asked = _Asked(conn, pgt_ids)
+        settings = ask_for_settings(conn)
+    return recorded_epoch(recorded), asked.answer(), answered_settings(settings)
+
+
+class _Asked:
+    """The queries after stream tables, sent, and their answer, read later."""
+
+    def __init__(self, conn: Connection, pgt_ids: list[int]) -> None:
+        self._tables = cursor_of(conn, StreamTable).execute(_TABLES, [pgt_ids])
+        self._dependencies = cursor_of(conn, Dependency).execute(_DEPENDENCIES, [pgt_ids])
+        self._tracking = cursor_of(conn, Tracking).execute(_TRACKING, [pgt_ids])
+        self._epochs = cursor_of(conn, Epoch).execute(_EPOCHS, [pgt_ids])
+
+    def answer(self) -> tuple[Standing, ...]:
+        found = {st.pgt_id: st for st in self._tables}
+        edges, sources = self._dependencies.fetchall(), self._tracking.fetchall()
+        stands = {epoch.epoch: epoch for epoch in self._epochs}
+        return tuple(
+            Standing(
+                st,
+                stands.get(st.epoch) if st.epoch is not None else None,
+                tuple(t for t in sources if st.pgt_id in t.tracked_by_pgt_ids),
+            )
+            for st in _ordered(found, edges)
         )
-        for st in ordered
-    )
 
 
 def _ordered(found: dict[int, StreamTable], edges: list[Dependency]) -> list[StreamTable]:
@@ -112,7 +130,7 @@ def move_if_unchanged(conn: Connection, name: str) -> Verdict:
     with conn.cursor(binary=True, row_factory=class_row(Verdict)) as cursor:
         query = (
             "SELECT verdict, name, pgt_ids, epoch, data_timestamp, running, names,"
-            " buffers"
+            " buffers, followers"
             " FROM pgtrickle.move_if_unchanged(%s)"
         )
         found = cursor.execute(query, [name]).fetchone()

@@ -121,9 +121,7 @@ def _reads(op: Op, sources: frozenset[int]) -> bool:
 def _leads(on: tuple[Expr, ...], known: set[str], leaf: Op) -> bool:
     """Tell whether a condition joins the leaf with what is known."""
     own = set(names(schema(leaf)))
-    return any(
-        refs(test) & own and refs(test) & known and refs(test) <= own | known for test in on
-    )
+    return any(refs(test) & own and refs(test) & known and refs(test) <= own | known for test in on)
 
 
 def _chained(leaves: list[Op], on: tuple[Expr, ...]) -> Op:

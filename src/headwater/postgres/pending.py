@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +29,15 @@ _UNSEEN_HERE = (
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Sources with changes, and those that ask for a rebuild."""
+    """How many change rows each changed source has, and which sources ask for a rebuild."""
 
-    changed: frozenset[int]
+    rows: dict[int, int]
     markers: frozenset[int]
+
+    @property
+    def changed(self) -> frozenset[int]:
+        """The sources with changes."""
+        return frozenset(self.rows)
 
 
 def seen_at(standing: Standing) -> dict[str, str]:
@@ -40,38 +47,58 @@ def seen_at(standing: Standing) -> dict[str, str]:
 
 
 def find_pending(conn: Connection[Any], standing: Standing) -> Pending:
-    """Ask in one statement which sources have unseen changes; one row each is looked at."""
+    """Count in one statement the unseen change rows of each source."""
     if not standing.sources:
-        return Pending(frozenset(), frozenset())
+        return Pending({}, frozenset())
     parts = [
-        f"SELECT {t.source_relid}::int8, EXISTS (SELECT FROM {t.buffer_name} WHERE {UNSEEN}),"
-        f" EXISTS (SELECT FROM {t.buffer_name} WHERE {WEIGHT} = 0 AND {UNSEEN})"
+        f"SELECT {t.source_relid}::int8, count(*), count(*) FILTER (WHERE {WEIGHT} = 0)"
+        f" FROM {t.buffer_name} WHERE {UNSEEN}"
         for t in standing.sources
     ]
-    rows = conn.execute(" UNION ALL ".join(parts), seen_at(standing)).fetchall()
-    changed = frozenset(oid for oid, has, _ in rows if has)
-    return Pending(changed, frozenset(oid for oid, _, marked in rows if marked))
+    found = conn.execute(" UNION ALL ".join(parts), seen_at(standing)).fetchall()
+    return Pending(
+        {oid: rows for oid, rows, _ in found if rows},
+        frozenset(oid for oid, _, markers in found if markers),
+    )
 
 
-def count_pending(
-    conn: Connection[Any], standing: Standing, changed: tuple[Tracking, ...]
-) -> tuple[int, int]:
-    """Count the unseen change rows of the sources, and estimate the rows of the sources."""
-    counts = " + ".join(f"(SELECT count(*) FROM {t.buffer_name} WHERE {UNSEEN})" for t in changed)
-    relids = [oid for t in changed for oid in (t.source_relid, *t.leaves)]
+def estimate_source_rows(conn: Connection[Any], sources: Iterable[Tracking]) -> int:
+    """Return how many rows sources have, as far as the server's statistics know."""
+    relids = [oid for t in sources for oid in (t.source_relid, *t.leaves)]
     row = conn.execute(
-        f"SELECT {counts}, (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::int8 FROM pg_class"
-        " WHERE oid = ANY(%(relids)s::int8[]::oid[]))",
-        {**seen_at(standing), "relids": relids},
+        "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::int8 FROM pg_class"
+        " WHERE oid = ANY(%s::int8[]::oid[])",
+        [relids],
     ).fetchone()
     assert row is not None
-    return int(row[0]), int(row[1])
+    return int(row[0])
 
 
-def read_changes(sources: tuple[Tracking, ...]) -> dict[int, str]:
-    """Return for each source the SELECT of its unseen changes."""
+def read_changes(
+    sources: tuple[Tracking, ...], rows: Mapping[int, int] | None = None
+) -> dict[int, str]:
+    """Return for each source the SELECT of its unseen changes.
+
+    With `rows`, the planner is told how many to expect.
+    """
     return {
         t.source_relid: f"SELECT {listed([*map(identifier, t.columns), WEIGHT])}"
         f" FROM {t.buffer_name} WHERE {_UNSEEN_HERE}"
+        + _expecting(rows.get(t.source_relid, 0) if rows else 0, len(t.columns) + 1)
         for t in sources
     }
+
+
+def _expecting(rows: int, width: int) -> str:
+    """Return an empty addition to a SELECT that the planner takes for so many rows, roughly.
+
+    An ANALYZE or VACUUM that meets the buffer empty has the planner expect one row for ever after,
+    and join thousands of groups with each other pair by pair. A condition that holds for all rows
+    or none does not count in its estimates, and costs nothing when it fails.
+    """
+    if not rows:
+        return ""
+    roughly = 4 ** math.ceil(math.log(rows, 4))
+    nulls = ", ".join(["NULL"] * width)
+    never = "current_setting('pg_trickle.snapshot') IS NULL"
+    return f" UNION ALL SELECT {nulls} FROM generate_series(1, {roughly}) WHERE {never}"

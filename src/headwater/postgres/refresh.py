@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from headwater.catalog.model import StreamTable, Tracking
+from headwater.catalog.model import StreamTable
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
 from headwater.errors import StreamTableDamaged
@@ -28,7 +28,7 @@ from headwater.postgres.apply import (
     render_difference,
     render_differential,
 )
-from headwater.postgres.pending import count_pending, find_pending, read_changes
+from headwater.postgres.pending import Pending, estimate_source_rows, find_pending, read_changes
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.session import pin, unpin
 from headwater.postgres.storage import (
@@ -61,7 +61,12 @@ class Choice:
 
     action: str
     reason: str | None = None
-    changed: frozenset[int] = frozenset()
+    rows: dict[int, int] = field(default_factory=dict)  # of changes, by source
+
+    @property
+    def changed(self) -> frozenset[int]:
+        """The sources with changes."""
+        return frozenset(self.rows)
 
 
 class Stopwatch:
@@ -86,13 +91,14 @@ def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings)
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
-    is_other = pin(conn, standing, settings, **(COSTS if choice.action == "DIFFERENTIAL" else {}))
     if choice.action == "DIFFERENTIAL":
-        counts = _differential(conn, standing, choice.changed, watch)
+        with conn.pipeline():
+            pinned = pin(conn, standing, settings, **COSTS)
+            counts = _differential(conn, standing, choice.rows, watch)
     else:
+        pinned = pin(conn, standing, settings)
         counts = _recompute(conn, standing.table, watch)
-    if is_other:
-        unpin(conn)
+    unpin(conn, pinned)
     check_counts(standing.table, counts)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
@@ -112,32 +118,32 @@ def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Cho
     if pending.markers:
         return Choice("REINITIALIZE", "a source was truncated under an older snapshot")
     if st.effective_mode == "FULL":
-        return Choice("FULL", "refresh_mode is FULL", pending.changed)
+        return Choice("FULL", "refresh_mode is FULL", pending.rows)
     if st.refresh_mode == "AUTO" and st.publish:
-        changed = tuple(t for t in standing.sources if t.source_relid in pending.changed)
-        return _cheaper(conn, standing, changed, settings)
-    return Choice("DIFFERENTIAL", None, pending.changed)
+        return _cheaper(conn, standing, pending, settings)
+    return Choice("DIFFERENTIAL", None, pending.rows)
 
 
 def _cheaper(
-    conn: Connection[Any], standing: Standing, changed: tuple[Tracking, ...], settings: Settings
+    conn: Connection[Any], standing: Standing, pending: Pending, settings: Settings
 ) -> Choice:
     """AUTO: recompute when the changes are a large share of the sources' rows."""
-    rows, total = count_pending(conn, standing, changed)
+    changed = (t for t in standing.sources if t.source_relid in pending.rows)
+    rows, total = sum(pending.rows.values()), estimate_source_rows(conn, changed)
     limit = settings.auto_full_ratio
     if total and rows > limit * total:
         return Choice(
             "FULL", f"{rows} change rows are more than {limit:.0%} of {total} source rows"
         )
-    oids = frozenset(t.source_relid for t in changed)
-    return Choice("DIFFERENTIAL", f"{rows} change rows against {total} source rows", oids)
+    reason = f"{rows} change rows against {total} source rows"
+    return Choice("DIFFERENTIAL", reason, pending.rows)
 
 
 def _differential(
-    conn: Connection[Any], standing: Standing, changed: frozenset[int], watch: Stopwatch
+    conn: Connection[Any], standing: Standing, rows: dict[int, int], watch: Stopwatch
 ) -> dict[str, int]:
     with watch.step("plan"):
-        statement = _statement(standing, changed)
+        statement = _statement(standing, rows)
     if statement is None:
         return dict.fromkeys(COUNTS, 0)
     with watch.step("apply"):
@@ -146,7 +152,7 @@ def _differential(
                 return counted(conn, statement)
         except _FAULTS_OF_ROWS:
             # Perhaps of a row that no epoch shows: it came and went since the last one.
-            return counted(conn, _net_statement(standing, changed))
+            return counted(conn, _net_statement(standing, frozenset(rows)))
 
 
 _FAULTS_OF_ROWS = (
@@ -165,11 +171,11 @@ def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
     return str(render_differential(plan, target, changed, reader))
 
 
-def _statement(standing: Standing, changed: frozenset[int]) -> str | None:
+def _statement(standing: Standing, rows: dict[int, int]) -> str | None:
     """Return the statement for these changed sources; it is the same at every epoch."""
     _, target = load_plan(standing.table)
-    selects = tuple(sorted(read_changes(standing.sources).items()))
-    return _rendered(str(standing.table.plan["text"]), target, changed, selects)
+    selects = tuple(sorted(read_changes(standing.sources, rows).items()))
+    return _rendered(str(standing.table.plan["text"]), target, frozenset(rows), selects)
 
 
 @lru_cache(maxsize=256)

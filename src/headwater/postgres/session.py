@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, Cursor
 
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
@@ -29,10 +30,22 @@ def read_pinned(conn: Connection[Any]) -> dict[str, str]:
     return {**pinned, "extra_float_digits": str(max(1, int(pinned["extra_float_digits"])))}
 
 
-def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The statement that pinned a session; in a pipeline it may not have run yet."""
+
+    cursor: Cursor[Any]
+    settings: int
+
+    @property
+    def is_other(self) -> bool:
+        """Whether the session has another role than before."""
+        return self.cursor.rowcount > self.settings
+
+
+def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: str) -> Pinned:
     """Run the rest of the transaction as the table's owner, under the settings of its creation.
 
-    Returns whether that is another role than before.
     JIT costs more than any small statement gains; names are all qualified. The epoch at which the
     table stands goes along, for the statements that read changes.
     """
@@ -48,9 +61,10 @@ def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: s
         **more,
     }
     arguments = {"names": list(values), "values": list(values.values()), "owner": st.owner}
-    return conn.execute(_SET, arguments).rowcount > len(values)
+    return Pinned(conn.execute(_SET, arguments), len(values))
 
 
-def unpin(conn: Connection[Any]) -> None:
+def unpin(conn: Connection[Any], pinned: Pinned) -> None:
     """Be ourselves again for the catalog's sake."""
-    conn.execute("RESET ROLE")
+    if pinned.is_other:
+        conn.execute("RESET ROLE")

@@ -118,15 +118,14 @@ class _Refresh:
         if choice.action == "REINITIALIZE":
             ingest.sweep_orphans(self._conn, self._lake)
         costs = COSTS if choice.action == "DIFFERENTIAL" else {}
-        is_other = pin(self._conn, self._standing, self._settings, **costs)
+        pinned = pin(self._conn, self._standing, self._settings, **costs)
         with self._watch.step("ingest"):
             found = self._ingest(traces)
         if self._st.publish:
             counts, jobs = self._computed(choice, found)
         else:
             counts, jobs = self._kept(choice, found, known)
-        if is_other:
-            unpin(self._conn)
+        unpin(self._conn, pinned)
         if self._st.keeps_result:
             with self._watch.step("result"):
                 found[self._st.pgt_relid] = self._result(choice, known)
@@ -191,7 +190,7 @@ class _Refresh:
         is_new = choice.action == "REINITIALIZE" or relid not in known
         if is_new:
             sync_capture(self._conn, relid)
-        is_other = pin(self._conn, self._standing, self._settings)
+        pinned = pin(self._conn, self._standing, self._settings)
         if is_new:
             columns = tuple((identifier(c.name), c.type) for c in self._target.columns)
             need = ingest.Need(relid, name, columns)
@@ -199,8 +198,7 @@ class _Refresh:
         else:
             now = self._epoch, buffer_name(relid)
             found = ingest.catch_up(self._conn, self._lake, known[relid], *now)
-        if is_other:
-            unpin(self._conn)
+        unpin(self._conn, pinned)
         return found
 
     def _ingest(self, known: Known) -> dict[int, ingest.Standing]:

@@ -430,6 +430,37 @@ BEGIN
 END
 $$;
 
+-- What to lock, in order, so that IMMEDIATE tables can follow when these tables move: they move
+-- under the snapshot of a refresh, and whoever else moved them since would make it fail. Each is
+-- represented by what its writers come to first.
+CREATE FUNCTION pgtrickle.followers_of(moving bigint[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM pgtrickle.pgt_stream_tables st
+      WHERE st.effective_mode = 'IMMEDIATE' AND st.status = 'ACTIVE' LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(
+        WITH RECURSIVE moved AS (
+            SELECT st.pgt_relid, 0 AS depth
+              FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = ANY (moving)
+            UNION ALL
+            SELECT st.pgt_relid, m.depth + 1
+              FROM moved m JOIN pgtrickle.pgt_dependencies d ON d.source_relid = m.pgt_relid
+              JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = d.pgt_id
+             WHERE st.effective_mode = 'IMMEDIATE' AND st.status = 'ACTIVE'
+        )
+        SELECT coalesce(to_regclass('pgtrickle_state.locks_' || st.pgt_id),
+                        to_regclass('pgtrickle_state.state_' || st.pgt_id),
+                        st.pgt_relid::regclass)::text
+          FROM moved m JOIN pgtrickle.pgt_stream_tables st USING (pgt_relid)
+         WHERE m.depth > 0 AND st.pgt_id <> ALL (moving)
+         GROUP BY st.pgt_id, st.pgt_relid ORDER BY max(m.depth), st.pgt_id);
+END
+$$;
+
 -- The whole of a refresh with nothing to do, in one call. `pgt_ids` begins with the table's own id;
 -- `names` are those of all the tables, `buffers` of what tables on Spark read: their epochs must be
 -- numbered in the order of their snapshots, so whoever takes one holds a lock on the buffer. Verdicts:
@@ -443,7 +474,8 @@ $$;
 -- asynchronously: losing it in a crash loses no more than the news that nothing had changed.
 CREATE FUNCTION pgtrickle.move_if_unchanged(own_id bigint)
 RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
-               data_timestamp timestamptz, running bigint, names text[], buffers text[])
+               data_timestamp timestamptz, running bigint, names text[], buffers text[],
+               followers text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
@@ -520,6 +552,7 @@ BEGIN
     EXCEPTION WHEN lock_not_available THEN
         verdict := 'pending';
         running := pgtrickle.start_refresh(own_id, own_mode, own_engine, NULL);
+        followers := pgtrickle.followers_of(pgt_ids);
         RETURN NEXT;
         RETURN;
     END;
@@ -538,6 +571,7 @@ BEGIN
     IF is_pending THEN
         verdict := 'pending';
         running := pgtrickle.start_refresh(own_id, own_mode, own_engine, NULL);
+        followers := pgtrickle.followers_of(pgt_ids);
         RETURN NEXT;
         RETURN;
     END IF;
@@ -565,11 +599,12 @@ $$;
 -- The same by name, which means what it means to the caller.
 CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
 RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
-               data_timestamp timestamptz, running bigint, names text[], buffers text[])
+               data_timestamp timestamptz, running bigint, names text[], buffers text[],
+               followers text[])
 LANGUAGE sql
 BEGIN ATOMIC
     SELECT m.verdict, m.name, m.pgt_ids, m.epoch, m.data_timestamp, m.running,
-           m.names, m.buffers
+           m.names, m.buffers, m.followers
       FROM pgtrickle.move_if_unchanged(coalesce(
                (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st
                  WHERE st.pgt_relid = to_regclass(given_name)),
