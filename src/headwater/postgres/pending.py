@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +97,7 @@ def _expecting(rows: int, width: int) -> str:
     """
     if not rows:
         return ""
-    roughly = 4 ** math.ceil(math.log(rows, 4))
+    roughly = 1 << (rows - 1).bit_length()
     nulls = ", ".join(["NULL"] * width)
     never = "current_setting('pg_trickle.snapshot') IS NULL"
     return f" UNION ALL SELECT {nulls} FROM generate_series(1, {roughly}) WHERE {never}"

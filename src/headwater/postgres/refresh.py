@@ -149,7 +149,7 @@ def _differential(
     with watch.step("apply"):
         try:
             with conn.transaction():
-                return counted(conn, statement)
+                return counted(conn, statement, prepare=True)
         except _FAULTS_OF_ROWS:
             # Perhaps of a row that no epoch shows: it came and went since the last one.
             return counted(conn, _net_statement(standing, frozenset(rows)))
@@ -217,9 +217,12 @@ def _replaced(conn: Connection[Any], target: Target, query: str) -> dict[str, in
     return counts
 
 
-def counted(conn: Connection[Any], statement: str) -> dict[str, int]:
-    """Run a statement that returns its counts; never prepared, since sizes differ each time."""
-    row = conn.execute(statement, prepare=False).fetchone()
+def counted(conn: Connection[Any], statement: str, *, prepare: bool = False) -> dict[str, int]:
+    """Run a statement that returns its counts.
+
+    Prepared, its plan stays for the next time: only if the text says what sizes to expect.
+    """
+    row = conn.execute(statement, prepare=prepare).fetchone()
     assert row is not None
     return dict(zip(COUNTS, row, strict=True))
 
