@@ -258,6 +258,22 @@ class Restrict(Op):
             raise bug("a restriction compares different numbers of columns", f"{self.columns}")
 
 
+@node
+class Picked(Op):
+    """Of a change the rows of certain keys: `column` is one of `values`, as text.
+
+    Or, if `arrived`, all rows of positive weight whose `column` is not one of them.
+    """
+
+    input: Op
+    column: str
+    values: tuple[str, ...]
+    arrived: bool
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.input, (), (self.column,))
+
+
 def schema(op: Op) -> Schema:
     """Return the output columns of an operator."""
     try:
@@ -288,7 +304,7 @@ def _schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
             return tuple(of[name] for name in op.columns)
         case Filter() | Repeat() | Delta() | Before() | After() | Negate():
             return schema(op.input)
-        case Consolidate() | Restrict():
+        case Consolidate() | Restrict() | Picked():
             return schema(op.input)
     raise bug(f"{type(op).__name__} has no schema", "the node is not known to `schema`")
 

@@ -20,6 +20,7 @@ from headwater.algebra.ops import (
     Kind,
     Negate,
     Op,
+    Picked,
     Project,
     Repeat,
     Restrict,
@@ -102,6 +103,10 @@ def label(op: Op) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per node
             return f"Keys ({', '.join(op.columns)})"
         case Restrict():
             return f"Restrict ({', '.join(op.columns)}) to"
+        case Picked(arrived=True):
+            return f"Arrived {op.column}" + (f", not {', '.join(op.values)}" * bool(op.values))
+        case Picked():
+            return f"Picked {op.column}: {', '.join(op.values)}"
     raise bug(f"{type(op).__name__} has no label", "the node is not known to `label`")
 
 

@@ -3,6 +3,7 @@
 Inner joins commute and associate, weights and all, so their order is a matter of cost alone. An
 engine that plans by indexes finds it by itself; one that reads files does what it is told.
 
+connect             in a view: every relation is joined where a condition leads to it
 gather              in a view: relations that change are joined first, so that the others meet the
                     change once, above the union of its terms
 start_from_change   in a delta tree: every join begins with the change, which stays small
@@ -20,6 +21,14 @@ from headwater.algebra.walk import children, rebuild
 from headwater.delta.sharing import Sharing
 
 _Parts = tuple[Op, Op, tuple[Expr, ...]]  # of a join: both sides and the conditions
+
+
+def connect(view: Op) -> Op:
+    """Return the same relation with no two relations paired that no condition joins, if it can be.
+
+    SQL lists them in any order, and conditions apart.
+    """
+    return _Orderer(lambda leaf: True, _joined).ordered(view)
 
 
 def gather(view: Op, changed: frozenset[int]) -> Op:

@@ -28,6 +28,7 @@ from headwater.algebra.ops import (
     Kind,
     Negate,
     Op,
+    Picked,
     Project,
     Repeat,
     Restrict,
@@ -187,6 +188,13 @@ def _restrict(op: Restrict, db: Database, when: When) -> Zset:
     return {row: w for values, row, w in found if tuple(values[c] for c in op.columns) in keys}
 
 
+def _picked(op: Picked, db: Database, when: When) -> Zset:
+    found = [(str(values[op.column]), row, w) for values, row, w in _rows(op.input, db, when)]
+    if op.arrived:
+        return {row: w for key, row, w in found if w > 0 and key not in op.values}
+    return {row: w for key, row, w in found if key in op.values}
+
+
 OPERATORS: dict[type[Op], Callable[[Any, Database, When], Zset]] = {
     Scan: _scan,
     Single: lambda op, db, when: {(): 1},
@@ -208,6 +216,7 @@ OPERATORS: dict[type[Op], Callable[[Any, Database, When], Zset]] = {
     SemiJoin: _semi_join,
     Keys: _keys,
     Restrict: _restrict,
+    Picked: _picked,
 }
 
 

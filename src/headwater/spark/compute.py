@@ -20,7 +20,7 @@ from headwater.spark.literals import literal_sql
 from headwater.spark.render import WEIGHT, Renderer, all_wires
 from headwater.spark.session import spark_errors, start_session
 from headwater.spark.sizes import Sizes
-from headwater.spark.traces import Trace, TraceFile, physical, read_trace
+from headwater.spark.traces import Trace, TraceFile, Weights, physical, read_trace
 from headwater.spark.wire import Wire
 from headwater.spark.wires import quoted, wires
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 Traces = Mapping[int, Standing]
 
 MANY_KEYS = 500  # longer lists gain nothing over a scan
+_NUMBERED = ("smallint", "integer", "bigint", "date")
 _LISTED = ("smallint", "integer", "bigint", "string", "date")
 MANY_ROWS = 1 << 15  # more are not held in memory, neither by Spark's driver nor by this process
+_MANY_CHANGES = 1 << 18  # more are not looked at one by one
 _PLACE = "__place"
 _ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and row
 
@@ -167,12 +169,33 @@ class Compute:
         files = self._changes(standing)
         if wire.kind not in _LISTED or sum(file.rows for file in files) > 2 * MANY_KEYS:
             return None
-        of = dict(zip(names(scan.columns), scan.attributes, strict=True))
-        at = [text for text, _ in standing.columns].index(of[name])
+        at = self._position(scan, name)
         found = {literal_sql(str(value), wire) for value in self._trace(standing).values(files, at)}
         if len(found) > MANY_KEYS:
             return None
         return frozenset(value for value in found if value is not None)
+
+    def listed(self, scan: Scan, name: str, values: tuple[str, ...]) -> frozenset[str]:
+        """Return values of a column, given as text, as Spark SQL."""
+        return frozenset(str(literal_sql(value, self.wires[name])) for value in values)
+
+    def weights(self, scan: Scan, name: str) -> dict[str, Weights] | None:
+        """Return the weights of a change by the values of a column; None if there are many rows.
+
+        NULL is left out.
+        """
+        standing = self._traces[scan.source.oid]
+        files = self._changes(standing)
+        if self.wires[name].kind not in _NUMBERED or sum(f.rows for f in files) > _MANY_CHANGES:
+            return None
+        at = self._position(scan, name)
+        found = self._trace(standing).weights(files, at, (self._after, self._upto))
+        return {str(value): weights for value, weights in found.items()}
+
+    def _position(self, scan: Scan, name: str) -> int:
+        of = dict(zip(names(scan.columns), scan.attributes, strict=True))
+        texts = [text for text, _ in self._traces[scan.source.oid].columns]
+        return texts.index(of[name])
 
     def _trace(self, standing: Standing) -> Trace:
         """Return a trace, which remembers what it has listed."""

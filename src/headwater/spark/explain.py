@@ -23,7 +23,7 @@ from headwater.spark.ingest import needs, size_of
 from headwater.spark.lake import Lake
 from headwater.spark.landing import GROUPS, read_landed
 from headwater.spark.loading import plan_load
-from headwater.spark.place import LANDED_OID, Placed, change_of, summed
+from headwater.spark.place import LANDED_OID, Placed, change_of, ordered_for_files, summed
 from headwater.spark.render import WEIGHT, Read, Renderer, all_wires
 from headwater.spark.traces import physical
 from headwater.spark.wires import quoted, wires
@@ -67,7 +67,7 @@ def change_statement(placed: Placed) -> str:
     Where groups must be recomputed there is a second one, for all rows of those that are touched.
     """
     boundary, root = placed.boundary, root_aggregate(placed.rest)
-    change = change_of(boundary, frozenset(needs(boundary)))
+    change = ordered_for_files(change_of(boundary, frozenset(needs(boundary))), boundary)
     if isinstance(change, Empty):
         return ""
     trees: list[Op] = [change]

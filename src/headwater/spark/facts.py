@@ -19,6 +19,7 @@ from headwater.algebra.ops import (
     Join,
     Negate,
     Op,
+    Picked,
     Project,
     Repeat,
     Restrict,
@@ -38,6 +39,9 @@ class Facts(Protocol):
 
     def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
         """Return the values of a column among the changes, as Spark SQL; None if they are many."""
+
+    def listed(self, scan: Scan, name: str, values: tuple[str, ...]) -> frozenset[str]:
+        """Return values of a column, given as text, as Spark SQL."""
 
 
 def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[str]]]:
@@ -62,7 +66,9 @@ def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: 
     match op:
         case Delta(input=Scan() as scan):
             return facts.keys(scan, name)
-        case Filter() | Repeat() | Negate() | Consolidate() | Restrict():
+        case Picked(input=Delta(input=Scan() as scan), arrived=False) if op.column == name:
+            return facts.listed(scan, name, op.values)
+        case Filter() | Repeat() | Negate() | Consolidate() | Restrict() | Picked():
             return _values(op.input, name, facts)
         case SemiJoin() | AntiJoin():
             return _values(op.left, name, facts)

@@ -35,7 +35,7 @@ from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
 from headwater.algebra.sink import sink
 from headwater.algebra.walk import rebuild, scans
 from headwater.delta.differentiate import differentiate
-from headwater.delta.ordering import gather, start_from_change
+from headwater.delta.ordering import connect, gather, start_from_change
 from headwater.delta.verify import check_delta_plan
 from headwater.postgres.maintenance import is_additive, root_aggregate
 from headwater.postgres.quote import identifier
@@ -71,7 +71,7 @@ def place(view: Op, landed: Callable[[Schema], str]) -> Placed:
             placer = _Placer(frozenset() if moves_top else frozenset(_chain(candidate)))
             boundary = _narrowed(prune(placer.placed(candidate)), schema(candidate))
             _check_root(root, candidate, wires(boundary))
-            boundary = unambiguous(boundary)
+            boundary = unambiguous(connect(boundary))
             _check_size(boundary)
             scan = _handed_over(schema(candidate), landed)
             return Placed(boundary, _replaced(view, candidate, scan))
@@ -90,7 +90,7 @@ def place_whole(view: Op, landed: Callable[[Schema], str]) -> Placed:
     for fixed in (frozenset(_chain(view)), frozenset[Op]()):
         try:
             boundary = _narrowed(prune(_Placer(fixed).placed(view)), schema(view))
-            boundary = unambiguous(boundary)
+            boundary = unambiguous(connect(boundary))
             _check_size(boundary)
             return Placed(boundary, _handed_over(schema(view), landed))
         except NotOnSpark as fault:
@@ -306,7 +306,12 @@ def summed(placed: Placed) -> Aggregate | None:
 
 @lru_cache(maxsize=256)
 def change_of(boundary: Op, changed: frozenset[int]) -> Op:
-    """Return the change of a boundary by these sources, in the order that suits files."""
-    plan = start_from_change(differentiate(gather(boundary, changed), changed))
+    """Return the change of a boundary by these sources."""
+    return differentiate(gather(boundary, changed), changed)
+
+
+def ordered_for_files(change: Op, boundary: Op) -> Op:
+    """Return the change of a boundary in the order that suits files."""
+    plan = start_from_change(change)
     check_delta_plan(plan, boundary)
     return plan

@@ -40,6 +40,7 @@ from headwater.postgres.session import pin, unpin
 from headwater.postgres.storage import current_query, fill_state, load_plan
 from headwater.postgres.target import Target
 from headwater.spark import ingest
+from headwater.spark.arrivals import without_arrivals
 from headwater.spark.compute import Compute
 from headwater.spark.known import Known, Reader
 from headwater.spark.lake import get_lake
@@ -52,7 +53,7 @@ from headwater.spark.landing import (
     read_landed,
 )
 from headwater.spark.loading import load_counts
-from headwater.spark.place import LANDED_OID, Placed, change_of, summed
+from headwater.spark.place import LANDED_OID, Placed, change_of, ordered_for_files, summed
 from headwater.spark.unpublished import extend, make
 
 LANDED = frozenset({LANDED_OID})
@@ -108,6 +109,7 @@ class _Refresh:
         self._needs = ingest.needs(self._placed.boundary)
         self._rest = plan_maintenance(self._placed.rest)
         self._target: Target = load_plan(self._st)[1]
+        self._skipped = 0
 
     def run(self, choice: Choice) -> Outcome:
         known = self._reader.own()
@@ -132,7 +134,8 @@ class _Refresh:
         self._reader.record(found, self._epoch, known)
         check_counts(self._st, counts)
         loads = load_counts(s.loaded for s in found.values() if s.loaded)
-        timings = {**self._watch.timings, **loads, "spark_jobs": float(jobs)}
+        figures = {"spark_jobs": float(jobs), "states_skipped": float(self._skipped)}
+        timings = {**self._watch.timings, **loads, **figures}
         return Outcome(choice.action, counts, choice.reason, timings)
 
     def _computed(
@@ -166,7 +169,7 @@ class _Refresh:
         boundary, relid = self._placed.boundary, self._st.pgt_relid
         with closing(self._compute(found)) as compute, self._watch.step("spark"):
             if choice.action == "DIFFERENTIAL":
-                change = change_of(boundary, choice.changed)
+                change = self._change(compute, choice.changed)
                 is_empty = isinstance(change, Empty)
                 rows = [] if is_empty else compute.collect(compute.consolidated(change))
                 own, counts = extend(self._lake, known[relid], rows, self._epoch)
@@ -213,7 +216,7 @@ class _Refresh:
         return found
 
     def _differential(self, compute: Compute, changed: frozenset[int]) -> dict[str, int]:
-        change = change_of(self._placed.boundary, changed)
+        change = self._change(compute, changed)
         if isinstance(change, Empty):
             return dict.fromkeys(COUNTS, 0)
         statement = self._landed_groups(compute, change)
@@ -221,6 +224,13 @@ class _Refresh:
             statement = self._landed_change(compute, change)
         with self._watch.step("apply"):
             return counted(self._conn, statement)
+
+    def _change(self, compute: Compute, changed: frozenset[int]) -> Op:
+        """Return the tree of the change, with as few states to read as the server knows."""
+        change = change_of(self._placed.boundary, changed)
+        with self._watch.step("look"):
+            change, self._skipped = without_arrivals(self._conn, compute, change, changed)
+        return ordered_for_files(change, self._placed.boundary)
 
     def _landed_groups(self, compute: Compute, change: Op) -> str | None:
         """Let Spark sum per group, if it can, and return the statement that follows the sums."""

@@ -24,6 +24,7 @@ from headwater.algebra.ops import (
     Kind,
     Negate,
     Op,
+    Picked,
     Project,
     Repeat,
     Restrict,
@@ -38,6 +39,7 @@ from headwater.algebra.walk import walk
 from headwater.delta.sharing import Sharing
 from headwater.errors import bug
 from headwater.spark.facts import Facts, wanted
+from headwater.spark.literals import literal_sql
 from headwater.spark.sizes import Sizes
 from headwater.spark.translate import Refused, translate
 from headwater.spark.wire import Wire
@@ -104,6 +106,7 @@ class Renderer:
             Consolidate: self.render_consolidate,
             Keys: self.render_keys,
             Restrict: self.render_restrict,
+            Picked: self.render_picked,
         }
         if type(op) not in table:
             raise bug(f"{type(op).__name__} cannot be rendered", "it should have been simplified")
@@ -168,6 +171,16 @@ class Renderer:
     def render_negate(self, op: Negate) -> str:
         """The opposite weights."""
         return _select([*_listed(op), f"-{WEIGHT} AS {WEIGHT}"], self._inner(op.input))
+
+    def render_picked(self, op: Picked) -> str:
+        """The rows of some keys, or what came of the others; NULL matches nothing anyway."""
+        wire, key = self._columns[op.column], quoted(op.column)
+        values = ", ".join(str(literal_sql(value, wire)) for value in op.values)
+        select = _select([*_listed(op), WEIGHT], self._inner(op.input))
+        if op.arrived:
+            others = f" AND {key} NOT IN ({values})" if values else ""
+            return f"{select} WHERE {WEIGHT} > 0{others}"
+        return f"{select} WHERE {key} IN ({values})"
 
     # --- joins ---
 

@@ -52,6 +52,14 @@ _VERSIONS_REMEMBERED = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of some rows: the sum of those above 0 and of those below."""
+
+    came: int
+    went: int
+
+
+@dataclass(frozen=True, slots=True)
 class TraceFile:
     """A Parquet file of a trace, and the epochs of its rows."""
 
@@ -140,6 +148,27 @@ class Trace:
             table = parquet.ParquetFile(self.storage().open_input_file(file.name)).read([column])
             found.update(table[column].unique().to_pylist())
         return frozenset(found - {None})
+
+    def weights(
+        self, files: Iterable[TraceFile], position: int, span: tuple[int, int]
+    ) -> dict[Any, Weights]:
+        """Return for the values of a column what weights their rows of some epochs have."""
+        after, upto = span
+        column = physical(position)
+        rows = pa.concat_tables(
+            parquet.ParquetFile(self.storage().open_input_file(file.name)).read(
+                [column, WEIGHT, EPOCH]
+            )
+            for file in files
+        ).filter((compute.field(EPOCH) > after) & (compute.field(EPOCH) <= upto))
+        zero = pa.scalar(0, rows[WEIGHT].type)
+        came = compute.max_element_wise(rows[WEIGHT], zero)
+        went = compute.min_element_wise(rows[WEIGHT], zero)
+        signed = pa.table({"value": rows[column], "came": came, "went": went})
+        sums = signed.group_by("value").aggregate([("came", "sum"), ("went", "sum")])
+        columns = (sums[name].to_pylist() for name in ("value", "came_sum", "went_sum"))
+        found = zip(*columns, strict=True)
+        return {value: Weights(*weights) for value, *weights in found if value is not None}
 
     def stored_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files that are there, some at a time, whatever versions say."""

@@ -48,9 +48,7 @@ def dsn(pg18: Server) -> Iterator[str]:
     made = pg18.create_database()
     with psycopg.connect(made) as conn:
         conn.execute(SETUP.encode())
-        conn.execute(
-            f"ALTER DATABASE {conn.info.dbname} SET pg_trickle.lake_results = on".encode()
-        )
+        conn.execute(f"ALTER DATABASE {conn.info.dbname} SET pg_trickle.lake_results = on".encode())
     yield made
     pg18.drop_database(made)
 

@@ -20,9 +20,7 @@ def in_order(op: Op, wanted: Op) -> Op:
 
 
 CUSTOMERS, ORDERS, LINES = scan(1, "customer"), scan(2, "order", "by"), scan(3, "of", "amount")
-VIEW = Join(
-    Join(CUSTOMERS, ORDERS, (equal("customer", "by"),)), LINES, (equal("of", "order"),)
-)
+VIEW = Join(Join(CUSTOMERS, ORDERS, (equal("customer", "by"),)), LINES, (equal("of", "order"),))
 
 
 def test_changed_sources_are_joined_first_and_the_columns_stay_in_order() -> None:

@@ -37,6 +37,9 @@ class Known:
     def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
         return self.changed.get(name)
 
+    def listed(self, scan: Scan, name: str, values: tuple[str, ...]) -> frozenset[str]:
+        return frozenset(values)
+
 
 class TestSizes:
     sizes = Sizes(Known())

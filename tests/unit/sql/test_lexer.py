@@ -9,7 +9,7 @@ from headwater.sql.lexer import closing, split, stripped, tokenize, untokenize
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT t.a, 'it''s' AS \"Odd \"\"name\"\"\" FROM s.t",
+        'SELECT t.a, \'it\'\'s\' AS "Odd ""name""" FROM s.t',
         r"(b ~~ E'a\\_%\'x'::text)",
         "((j #>> '{a,b}'::text[]) ?| ARRAY['x'::text])",
         "(n * 1.5e-3) <@ '[1,2)'::int4range",

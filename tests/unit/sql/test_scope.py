@@ -39,7 +39,7 @@ def test_columns_become_holes_and_nothing_else_does(sql: str, expected: str) -> 
 
 
 def test_conjuncts_are_split_at_every_level_and_true_is_none() -> None:
-    found = conjuncts(tokenize("((t.a = t.\"B\") AND ((t.a > 1) AND (t.date IS NULL)))"), SCOPE)
+    found = conjuncts(tokenize('((t.a = t."B") AND ((t.a > 1) AND (t.date IS NULL)))'), SCOPE)
     assert [show(c) for c in found] == ["a_1 = b_1", "a_1 > 1", "d_1 IS NULL"]
     assert equality(found[0]) == ("a_1", "b_1")
     assert conjuncts(tokenize("true"), SCOPE) == ()
