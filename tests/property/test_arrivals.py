@@ -8,6 +8,7 @@ from headwater.algebra.ops import After, Before, Delta, Op, schema
 from headwater.algebra.schema import names
 from headwater.delta.arrivals import Meeting, meetings, skip_states
 from headwater.delta.differentiate import differentiate
+from headwater.delta.factoring import factored
 from headwater.delta.ordering import connect, gather, start_from_change
 from headwater.delta.verify import check_delta_plan
 from headwater.reference.evaluate import Database, evaluate
@@ -48,7 +49,7 @@ def skipped(case: Case, *, forget: bool = False) -> tuple[Zset, Zset]:
     changed = frozenset(oid for oid in before if before[oid] != after[oid])
     plan = differentiate(gather(case.view, changed), changed)
     rests = {m: () if forget else rest_of(m, db) for m in meetings(plan)}
-    pruned = start_from_change(skip_states(plan, rests, changed))
+    pruned = start_from_change(factored(skip_states(plan, rests, changed)))
     check_delta_plan(pruned, case.view)
     return evaluate(pruned, db), evaluate(plan, db)
 
@@ -66,6 +67,15 @@ def test_it_matters_what_the_rest_is() -> None:
         return found != expected
 
     assert find(cases(), is_wrong, settings=settings(max_examples=3000, phases=[Phase.generate]))
+
+
+@settings(max_examples=scaled(200))
+@given(cases())
+def test_common_factors_can_be_taken_out(case: Case) -> None:
+    db, plan = between(*case.states), differentiate(case.view)
+    taken_out = factored(plan)
+    check_delta_plan(taken_out, case.view)
+    assert evaluate(taken_out, db) == evaluate(plan, db)
 
 
 @settings(max_examples=scaled(150))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from headwater.algebra.ops import After, Delta, Empty, Negate, Op
 from headwater.algebra.walk import children
@@ -14,13 +15,16 @@ _NEVER_SHARED = (Delta, After, Empty, Negate)
 class Sharing:
     """Counts equal subtrees over all trees of one statement."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_hand: Callable[[Op], bool] = lambda op: False) -> None:
+        """`at_hand` tells what costs an engine no more to compute again than to keep."""
+        self._at_hand = at_hand
         self._repeated: Counter[Op] = Counter()
         self._changing: dict[Op, bool] = {}
 
     def count(self, op: Op) -> None:
         """Count a tree; what stands inside a repeated one is not repeated by that."""
-        self._repeated[op] += not isinstance(op, _NEVER_SHARED) and self._reads_changes(op)
+        if not isinstance(op, _NEVER_SHARED) and self._reads_changes(op):
+            self._repeated[op] += not self._at_hand(op)
         if self._repeated[op] <= 1:
             for child in children(op):
                 self.count(child)

@@ -22,7 +22,8 @@ _INDEXED = """
 SELECT EXISTS (
     SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
       JOIN pg_class c ON c.oid = i.indrelid
-     WHERE i.indrelid = %(oid)s::int8::oid AND quote_ident(a.attname) = %(attribute)s
+     WHERE i.indrelid = %(oid)s::int8::oid
+       AND '"' || replace(a.attname, '"', '""') || '"' = %(attribute)s
        AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indpred IS NULL
        AND NOT c.relrowsecurity)
 """

@@ -18,7 +18,7 @@ from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
 from headwater.spark.literals import literal_sql
 from headwater.spark.render import WEIGHT, Renderer, all_wires
-from headwater.spark.session import spark_errors, start_session
+from headwater.spark.session import quick_session, spark_errors, start_session
 from headwater.spark.sizes import Sizes
 from headwater.spark.traces import Trace, TraceFile, Weights, physical, read_trace
 from headwater.spark.wire import Wire
@@ -41,10 +41,20 @@ _ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and r
 class Compute:
     """Runs statements over the traces of one boundary, for the change between two epochs.
 
-    To be closed. Its views carry a name of its own: other threads share the session.
+    To be closed. Its views carry a name of its own: other threads share the session. `is_change`
+    says that the statements follow the change, and are as small as it is.
     """
 
-    def __init__(self, lake: Lake, traces: Traces, boundary: Op, span: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        traces: Traces,
+        boundary: Op,
+        span: tuple[int, int],
+        *,
+        is_change: bool = False,
+    ) -> None:
+        self._is_change = is_change
         self._lake, self._traces = lake, traces
         self._after, self._upto = span
         self.wires: dict[str, Wire] = all_wires(boundary)
@@ -58,7 +68,8 @@ class Compute:
 
     @cached_property
     def _spark(self) -> SparkSession:
-        session = start_session(self._lake.spark)
+        is_small = self._is_change and self.change_rows() <= MANY_ROWS
+        session = (quick_session if is_small else start_session)(self._lake.spark)
         session.sparkContext.setJobGroup(self._group, "headwater")
         return session
 

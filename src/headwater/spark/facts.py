@@ -50,7 +50,7 @@ def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[s
     NULL matches nothing.
     """
     state, other = getattr(op, side), getattr(op, "left" if side == "right" else "right")
-    if not isinstance(state, After):
+    if not _has_state(state):
         return
     own = set(names(schema(state)))
     for pair in filter(None, map(equality, op.on)):
@@ -59,6 +59,10 @@ def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[s
             values = _values(other, theirs, facts)
             if values is not None:
                 yield ours, values
+
+
+def _has_state(op: Op) -> bool:
+    return isinstance(op, After) or (isinstance(op, UnionAll) and any(map(_has_state, op.inputs)))
 
 
 def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: PLR0911

@@ -35,6 +35,7 @@ from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
 from headwater.algebra.sink import sink
 from headwater.algebra.walk import rebuild, scans
 from headwater.delta.differentiate import differentiate
+from headwater.delta.factoring import factored
 from headwater.delta.ordering import connect, gather, start_from_change
 from headwater.delta.verify import check_delta_plan
 from headwater.postgres.maintenance import is_additive, root_aggregate
@@ -312,6 +313,6 @@ def change_of(boundary: Op, changed: frozenset[int]) -> Op:
 
 def ordered_for_files(change: Op, boundary: Op) -> Op:
     """Return the change of a boundary in the order that suits files."""
-    plan = start_from_change(change)
+    plan = start_from_change(factored(change))
     check_delta_plan(plan, boundary)
     return plan

@@ -142,7 +142,7 @@ class _Refresh:
         self, choice: Choice, found: dict[int, ingest.Standing]
     ) -> tuple[dict[str, int], int]:
         """Write the new rows; return their counts, and how many jobs Spark ran for them."""
-        with closing(self._compute(found)) as compute:
+        with closing(self._compute(choice, found)) as compute:
             if choice.action == "DIFFERENTIAL":
                 counts = self._differential(compute, choice.changed)
             else:
@@ -167,7 +167,7 @@ class _Refresh:
     ) -> tuple[dict[str, int], int]:
         """Append what Spark computes to the trace of the result, which is all that there is."""
         boundary, relid = self._placed.boundary, self._st.pgt_relid
-        with closing(self._compute(found)) as compute, self._watch.step("spark"):
+        with closing(self._compute(choice, found)) as compute, self._watch.step("spark"):
             if choice.action == "DIFFERENTIAL":
                 change = self._change(compute, choice.changed)
                 is_empty = isinstance(change, Empty)
@@ -180,9 +180,10 @@ class _Refresh:
             found[relid] = own
             return counts, compute.jobs
 
-    def _compute(self, found: dict[int, ingest.Standing]) -> Compute:
+    def _compute(self, choice: Choice, found: dict[int, ingest.Standing]) -> Compute:
         stood = self._standing.epoch.epoch if self._standing.epoch else 0
-        return Compute(self._lake, found, self._placed.boundary, (stood, self._epoch.epoch))
+        span, is_change = (stood, self._epoch.epoch), choice.action == "DIFFERENTIAL"
+        return Compute(self._lake, found, self._placed.boundary, span, is_change=is_change)
 
     def _result(self, choice: Choice, known: Known) -> ingest.Standing:
         """Bring the trace of the result itself up to date: it follows the table like any source.

@@ -72,7 +72,7 @@ class Renderer:
     ) -> None:
         self._columns, self._read, self._keep, self._facts = columns, read, keep, facts
         self._sizes = Sizes(facts) if facts is not None else None
-        self._sharing = Sharing()
+        self._sharing = Sharing(_is_small_file)
         self._kept: dict[Op, str] = {}
 
     def render(self, op: Op) -> str:
@@ -307,6 +307,13 @@ class Renderer:
 
     def _test(self, conjuncts: tuple[Expr, ...]) -> str:
         return " AND ".join(f"({self._value(c)})" for c in conjuncts) or "TRUE"
+
+
+def _is_small_file(op: Op) -> bool:
+    """A change is a small file, and to pick rows and values of it costs nothing beside."""
+    if isinstance(op, Filter | Project | Picked | Repeat | Negate):
+        return _is_small_file(op.input)
+    return isinstance(op, Delta)
 
 
 def _listed(op: Op) -> list[str]:

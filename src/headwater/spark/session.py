@@ -90,6 +90,7 @@ class _Running:
 
     options: SparkOptions
     session: SparkSession
+    quick: SparkSession
     jvm: _Jvm
 
 
@@ -155,6 +156,14 @@ def start_session(options: SparkOptions | None = None) -> SparkSession:
                 fix="use the same options, or call stop_session() first",
             )
         return _running.session
+
+
+def quick_session(options: SparkOptions | None = None) -> SparkSession:
+    """Return a session beside that one for small statements: planned once, not stage by stage."""
+    start_session(options)
+    with _lock:
+        assert _running is not None
+        return _running.quick
 
 
 def stop_session() -> None:
@@ -241,7 +250,10 @@ def _start(options: SparkOptions) -> _Running:
     settings = spark_settings(options, scratch / "warehouse")
     try:
         jvm = _launch(settings, scratch)
-        return _Running(options, _connect(jvm, settings), jvm)
+        session = _connect(jvm, settings)
+        quick = session.newSession()
+        quick.conf.set("spark.sql.adaptive.enabled", "false")
+        return _Running(options, session, quick, jvm)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

@@ -150,9 +150,11 @@ class Trace:
         return frozenset(found - {None})
 
     def weights(
-        self, files: Iterable[TraceFile], position: int, span: tuple[int, int]
+        self, files: Sequence[TraceFile], position: int, span: tuple[int, int]
     ) -> dict[Any, Weights]:
         """Return for the values of a column what weights their rows of some epochs have."""
+        if not files:
+            return {}
         after, upto = span
         column = physical(position)
         rows = pa.concat_tables(
