@@ -17,10 +17,11 @@ from headwater.errors import QueryFailed, SparkFailed
 from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
 from headwater.spark.literals import literal_sql
+from headwater.spark.peeking import Weights, values_of, weights_of
 from headwater.spark.render import WEIGHT, Renderer, all_wires
 from headwater.spark.session import quick_session, spark_errors, start_session
 from headwater.spark.sizes import Sizes
-from headwater.spark.traces import Trace, TraceFile, Weights, physical, read_trace
+from headwater.spark.traces import Trace, TraceFile, physical, read_trace
 from headwater.spark.wire import Wire
 from headwater.spark.wires import quoted, wires
 
@@ -181,7 +182,9 @@ class Compute:
         if wire.kind not in _LISTED or sum(file.rows for file in files) > 2 * MANY_KEYS:
             return None
         at = self._position(scan, name)
-        found = {literal_sql(str(value), wire) for value in self._trace(standing).values(files, at)}
+        found = {
+            literal_sql(str(value), wire) for value in values_of(self._trace(standing), files, at)
+        }
         if len(found) > MANY_KEYS:
             return None
         return frozenset(value for value in found if value is not None)
@@ -200,7 +203,7 @@ class Compute:
         if self.wires[name].kind not in _NUMBERED or sum(f.rows for f in files) > _MANY_CHANGES:
             return None
         at = self._position(scan, name)
-        found = self._trace(standing).weights(files, at, (self._after, self._upto))
+        found = weights_of(self._trace(standing), files, at, (self._after, self._upto))
         return {str(value): weights for value, weights in found.items()}
 
     def _position(self, scan: Scan, name: str) -> int:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -49,14 +49,6 @@ _CONFIGURATION = {
     "delta.dataSkippingStatsColumns": EPOCH,
 }
 _VERSIONS_REMEMBERED = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of some rows: the sum of those above 0 and of those below."""
-
-    came: int
-    went: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,38 +131,6 @@ class Trace:
     def at(self, version: int, epoch: int) -> Files:
         """Return the files that can hold rows up to an epoch."""
         return tuple(f for f in self.files(version) if f.first_epoch <= epoch)
-
-    def values(self, files: Iterable[TraceFile], position: int) -> frozenset[Any]:
-        """Return the different values of a column in files, which are few; NULL is none."""
-        column = physical(position)
-        found: set[Any] = set()
-        for file in files:
-            table = parquet.ParquetFile(self.storage().open_input_file(file.name)).read([column])
-            found.update(table[column].unique().to_pylist())
-        return frozenset(found - {None})
-
-    def weights(
-        self, files: Sequence[TraceFile], position: int, span: tuple[int, int]
-    ) -> dict[Any, Weights]:
-        """Return for the values of a column what weights their rows of some epochs have."""
-        if not files:
-            return {}
-        after, upto = span
-        column = physical(position)
-        rows = pa.concat_tables(
-            parquet.ParquetFile(self.storage().open_input_file(file.name)).read(
-                [column, WEIGHT, EPOCH]
-            )
-            for file in files
-        ).filter((compute.field(EPOCH) > after) & (compute.field(EPOCH) <= upto))
-        zero = pa.scalar(0, rows[WEIGHT].type)
-        came = compute.max_element_wise(rows[WEIGHT], zero)
-        went = compute.min_element_wise(rows[WEIGHT], zero)
-        signed = pa.table({"value": rows[column], "came": came, "went": went})
-        sums = signed.group_by("value").aggregate([("came", "sum"), ("went", "sum")])
-        columns = (sums[name].to_pylist() for name in ("value", "came_sum", "went_sum"))
-        found = zip(*columns, strict=True)
-        return {value: Weights(*weights) for value, *weights in found if value is not None}
 
     def stored_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files that are there, some at a time, whatever versions say."""

@@ -103,6 +103,7 @@ def test_lines_whose_order_went_without_them(hw: Headwater, conn: Connection) ->
 
 def test_without_an_index_the_state_is_read(hw: Headwater, conn: Connection) -> None:
     conn.execute("ALTER TABLE lines DROP CONSTRAINT lines_pkey")
+    conn.execute("ALTER TABLE orders DROP CONSTRAINT orders_pkey CASCADE")
     hw.refresh_stream_table("totals")
     assert find_difference(conn, QUERY, "totals") is None
     _order(conn, 1001)
