@@ -27,6 +27,20 @@ def walk(op: Op) -> Iterator[Op]:
         yield from walk(child)
 
 
+def distinct(op: Op) -> tuple[Op, ...]:
+    """Return every different node of the tree once, however often it occurs."""
+    found: dict[Op, None] = {}
+
+    def visit(op: Op) -> None:
+        if op not in found:
+            found[op] = None
+            for child in children(op):
+                visit(child)
+
+    visit(op)
+    return tuple(found)
+
+
 def rebuild(op: Op, change: Callable[[Op], Op]) -> Op:
     """Return the operator over changed inputs; the same object if no input changed."""
     new: dict[str, object] = {}

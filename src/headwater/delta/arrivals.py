@@ -33,7 +33,7 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import names
-from headwater.algebra.walk import rebuild, walk
+from headwater.algebra.walk import distinct, rebuild
 from headwater.delta.pushdown import with_side
 from headwater.delta.registry import derive
 from headwater.delta.simplify import simplify
@@ -51,8 +51,7 @@ class Meeting:
 
 def meetings(plan: Op) -> tuple[Meeting, ...]:
     """Return where the change meets a state by a column, each once."""
-    joins = (op for op in dict.fromkeys(walk(plan)) if isinstance(op, Join))
-    return tuple(dict.fromkeys(found.meeting for join in joins for found in _found(join)))
+    return tuple(dict.fromkeys(found.meeting for op in distinct(plan) for found in _found(op)))
 
 
 def skip_states(plan: Op, rests: Mapping[Meeting, tuple[str, ...]], changed: frozenset[int]) -> Op:
