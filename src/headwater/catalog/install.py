@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from operator import itemgetter
@@ -27,6 +28,9 @@ from headwater.errors import (
 SERVER_MINIMUM = 150000
 LOCK_KEY = 0x6865616477617472  # "headwatr"; one installer at a time in each database
 
+_HAS_OUR_PGIVM = sql.SQL(
+    "SELECT starts_with(obj_description(to_regnamespace('pgivm'), 'pg_namespace'), 'headwater:')"
+)
 _MIGRATION_FILE = re.compile(r"(\d{4})_\w+\.sql")
 
 
@@ -69,7 +73,12 @@ def current_version(conn: Connection) -> int:
 
 def latest_version(migrations: Traversable | None = None) -> int:
     """Return the version that `install` brings a catalog to."""
-    return len(_list_migrations(migrations))
+    return len(_list_migrations(migrations)) if migrations is not None else _own_version()
+
+
+@lru_cache(maxsize=1)
+def _own_version() -> int:
+    return len(_list_migrations(None))
 
 
 def install(conn: Connection, migrations: Traversable | None = None) -> list[int]:
@@ -114,6 +123,8 @@ def uninstall(conn: Connection) -> None:
             conn.execute(
                 "DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle_state, pgtrickle CASCADE"
             )
+            if fetch_scalar(conn, _HAS_OUR_PGIVM):
+                conn.execute("DROP SCHEMA pgivm CASCADE")
 
 
 def _list_migrations(directory: Traversable | None) -> list[str]:
