@@ -1,4 +1,4 @@
-"""A database whose server runs the verbs itself, and the verbs called there through SQL."""
+"""A database whose server runs the verbs itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
-import headwater
 from headwater.api.facade import Headwater
 from headwater.database.setup import default_paths, install_inside
 from tests.servers import Server
@@ -52,28 +49,3 @@ def prepare(server: Server, path: str) -> str:
     with psycopg.connect(dsn, autocommit=True) as conn:
         install_inside(conn, [path])
     return dsn
-
-
-@dataclass
-class SqlVerbs:
-    """The verbs that the battery calls, each as one call of a SQL function."""
-
-    conn: psycopg.Connection[Any]
-
-    def create_stream_table(
-        self, name: str, query: str, refresh_mode: str, engine: str
-    ) -> headwater.Created:
-        call = "SELECT pgtrickle.create_stream_table(%s, %s, refresh_mode => %s, engine => %s)"
-        self.conn.execute(call, [name, query, refresh_mode, engine])
-        [row] = self.conn.execute(
-            "SELECT key_columns, effective_mode, effective_engine, reason"
-            " FROM pgtrickle.pgt_stream_tables WHERE pgt_id = pgtrickle.stream_table_id(%s)",
-            [name],
-        ).fetchall()
-        return headwater.Created(name, *row)
-
-    def refresh_stream_table(self, name: str) -> headwater.RefreshResult:
-        self.conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", [name])
-        query = "SELECT action FROM pgtrickle.refresh_history(%s, 1)"
-        [(action,)] = self.conn.execute(query, [name]).fetchall()
-        return headwater.RefreshResult(name, action)

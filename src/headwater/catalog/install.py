@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from operator import itemgetter
@@ -73,12 +72,7 @@ def current_version(conn: Connection) -> int:
 
 def latest_version(migrations: Traversable | None = None) -> int:
     """Return the version that `install` brings a catalog to."""
-    return len(_list_migrations(migrations)) if migrations is not None else _own_version()
-
-
-@lru_cache(maxsize=1)
-def _own_version() -> int:
-    return len(_list_migrations(None))
+    return len(_migration_files(migrations))
 
 
 def install(conn: Connection, migrations: Traversable | None = None) -> list[int]:
@@ -129,6 +123,10 @@ def uninstall(conn: Connection) -> None:
 
 def _list_migrations(directory: Traversable | None) -> list[str]:
     """Return the text of every migration, in order; number n stands at index n - 1."""
+    return [file.read_text(encoding="utf-8") for file in _migration_files(directory)]
+
+
+def _migration_files(directory: Traversable | None) -> list[Traversable]:
     place = directory or files("headwater.catalog") / "migrations"
     named = [(f, m) for f in place.iterdir() if (m := _MIGRATION_FILE.fullmatch(f.name))]
     numbered = sorted(((int(match[1]), file) for file, match in named), key=itemgetter(0))
@@ -138,7 +136,7 @@ def _list_migrations(directory: Traversable | None) -> list[str]:
             f"the migrations are numbered {numbers}",
             why="they must be numbered from 1 without gaps, each number once",
         )
-    return [file.read_text(encoding="utf-8") for _, file in numbered]
+    return [file for _, file in numbered]
 
 
 def _apply(conn: Connection, number: int, step: str) -> bool:

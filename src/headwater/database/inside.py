@@ -30,15 +30,17 @@ TOUCHED = (
 )
 
 
-def run(plpy: Any, verb: str, arguments: str) -> str:
+def run(plpy: Any, verb: str, arguments: str, path: str) -> str:
     """Carry out a verb and return, as JSON, its result, its error, or why it must be queued.
 
-    Errors are handed over, not raised: PL/Python would put its own words around them.
+    Errors are handed over, not raised: PL/Python would put its own words around them. Names mean
+    what they mean under `path`, the search_path of the caller.
     """
     session = Session(plpy)
     conn = cast("Connection[Any]", session)
     try:
         with session.transaction(), _settings_kept(session):
+            session.execute("SELECT set_config('search_path', %s, true)", [path])
             install.require(conn)
             given = json.loads(arguments)
             reason = needs_spark(conn, verb, given)

@@ -19,35 +19,32 @@ SELECT st.pgt_relid::regclass AS immvrelid,
 GRANT SELECT ON pgivm.pg_ivm_immv TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION pgivm.create_immv(immv text, view_definition text) RETURNS bigint
-LANGUAGE plpgsql STRICT
-AS $$
-BEGIN
-    RETURN (pgtrickle.carry_out('create_immv', jsonb_build_object(
-        'immv', immv, 'view_definition', view_definition)) -> 'rows')::bigint;
-END
-$$;
+LANGUAGE sql STRICT
+BEGIN ATOMIC
+    SELECT (pgtrickle.carry_out('create_immv',
+        jsonb_build_object('immv', immv, 'view_definition', view_definition),
+        current_setting('search_path')) -> 'rows')::bigint;
+END;
 
 CREATE OR REPLACE FUNCTION pgivm.refresh_immv(immv text, with_data boolean DEFAULT true)
 RETURNS bigint
-LANGUAGE plpgsql STRICT
-AS $$
-BEGIN
-    RETURN (pgtrickle.carry_out('refresh_immv', jsonb_build_object(
-        'immv', immv, 'with_data', with_data)) -> 'rows')::bigint;
-END
-$$;
+LANGUAGE sql STRICT
+BEGIN ATOMIC
+    SELECT (pgtrickle.carry_out('refresh_immv',
+        jsonb_build_object('immv', immv, 'with_data', with_data),
+        current_setting('search_path')) -> 'rows')::bigint;
+END;
 
 -- The table is there, as a dump or another system left it. Its rows are computed anew, whatever
 -- `populate` says: nobody else can vouch for them.
 CREATE OR REPLACE FUNCTION pgivm.restore_immv(
     immv text, view_definition text, populate boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql STRICT
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('restore_immv', jsonb_build_object(
-        'immv', immv, 'view_definition', view_definition));
-END
-$$;
+LANGUAGE sql STRICT
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('restore_immv',
+        jsonb_build_object('immv', immv, 'view_definition', view_definition),
+        current_setting('search_path'));
+END;
 
 CREATE OR REPLACE FUNCTION pgivm.get_immv_def(immv regclass) RETURNS text
 LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp

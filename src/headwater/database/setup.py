@@ -14,7 +14,7 @@ import headwater
 from headwater.errors import MissingComponent, MissingRights
 
 _FUNCTION = """
-CREATE OR REPLACE FUNCTION pgtrickle.run_inside(verb text, arguments jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION pgtrickle.run_inside(verb text, arguments jsonb, path text) RETURNS jsonb
 LANGUAGE plpython3u AS {body}
 """
 # First in the path while importing, last afterwards: other functions of the session share it.
@@ -27,7 +27,7 @@ if "headwater.database.inside" not in sys.modules:
         import headwater.database.inside
     finally:
         sys.path[:] = before + [p for p in {paths} if p not in before]
-return sys.modules["headwater.database.inside"].run(plpy, verb, arguments)
+return sys.modules["headwater.database.inside"].run(plpy, verb, arguments, path)
 """
 _CHECK = """
 DO LANGUAGE plpython3u {body}

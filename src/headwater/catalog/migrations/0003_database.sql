@@ -2,8 +2,9 @@
 -- function run_inside, they run in the server, in the caller's transaction. Elsewhere, and for
 -- whatever needs Spark, they leave a request that `headwater serve-requests` carries out after commit.
 --
--- All of these run with the rights of the caller, and names mean what they mean to the caller: so
--- there is no SECURITY DEFINER and no search_path here.
+-- All of these run with the rights of the caller, and names in queries mean what they mean to the caller:
+-- the verbs hand the caller's search_path on. Their own bodies, of the form BEGIN ATOMIC, were bound
+-- to their objects when they were made.
 
 CREATE TABLE pgtrickle.pgt_requests (
     request_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -75,18 +76,20 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pgtrickle.queue_request(verb text, arguments jsonb, reason text) RETURNS bigint
-LANGUAGE plpgsql
+CREATE FUNCTION pgtrickle.queue_request(verb text, arguments jsonb, path text, reason text)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     own_id bigint;
     own_settings jsonb;
 BEGIN
-    SELECT jsonb_object_agg(s, current_setting(s, true)) INTO own_settings
+    SELECT jsonb_object_agg(s, current_setting(s, true)) || jsonb_build_object('search_path', path)
+      INTO own_settings
       FROM unnest(ARRAY[
-           'search_path', 'TimeZone', 'DateStyle', 'IntervalStyle', 'extra_float_digits',
-           'bytea_output', 'default_text_search_config', 'xmloption', 'xmlbinary', 'lc_monetary',
-           'lc_numeric', 'lc_time', 'pg_trickle.min_target_lag_seconds', 'pg_trickle.default_engine',
+           'TimeZone', 'DateStyle', 'IntervalStyle', 'extra_float_digits', 'bytea_output',
+           'default_text_search_config', 'xmloption', 'xmlbinary', 'lc_monetary', 'lc_numeric',
+           'lc_time', 'pg_trickle.min_target_lag_seconds', 'pg_trickle.default_engine',
            'pg_trickle.cdc_mode', 'pg_trickle.ivm_topk_max_limit', 'pg_trickle.max_grouping_sets'])
            AS s
      WHERE coalesce(current_setting(s, true), '') <> '';
@@ -106,20 +109,21 @@ BEGIN
 END
 $$;
 
--- Runs a verb here or queues it; NULL if it is queued.
-CREATE FUNCTION pgtrickle.carry_out(verb text, arguments jsonb) RETURNS jsonb
-LANGUAGE plpgsql
+-- Runs a verb here or queues it; NULL if it is queued. `path` is the caller's search_path.
+CREATE FUNCTION pgtrickle.carry_out(verb text, arguments jsonb, path text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     answer jsonb;
     fault jsonb;
     note text;
 BEGIN
-    IF to_regprocedure('pgtrickle.run_inside(text, jsonb)') IS NULL THEN
-        PERFORM pgtrickle.queue_request(verb, arguments, 'this server does not run headwater itself');
+    IF to_regprocedure('pgtrickle.run_inside(text, jsonb, text)') IS NULL THEN
+        PERFORM pgtrickle.queue_request(verb, arguments, path,
+                                        'this server does not run headwater itself');
         RETURN NULL;
     END IF;
-    answer := pgtrickle.run_inside(verb, arguments);
+    answer := pgtrickle.run_inside(verb, arguments, path);
     fault := answer -> 'error';
     IF fault IS NOT NULL THEN
         IF fault ->> 'detail' IS NULL AND fault ->> 'hint' IS NULL THEN
@@ -138,7 +142,7 @@ BEGIN
         RAISE NOTICE '%', note;
     END LOOP;
     IF answer ->> 'queue' IS NOT NULL THEN
-        PERFORM pgtrickle.queue_request(verb, arguments, answer ->> 'queue');
+        PERFORM pgtrickle.queue_request(verb, arguments, path, answer ->> 'queue');
         RETURN NULL;
     END IF;
     RETURN answer -> 'result';
@@ -149,124 +153,103 @@ CREATE FUNCTION pgtrickle.create_stream_table(
     name text, query text, schedule text DEFAULT '1m', refresh_mode text DEFAULT 'AUTO',
     initialize boolean DEFAULT true, engine text DEFAULT 'auto', cdc_mode text DEFAULT NULL,
     publish boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('create_stream_table', jsonb_build_object(
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('create_stream_table', jsonb_build_object(
         'name', name, 'query', query, 'schedule', schedule, 'refresh_mode', refresh_mode,
-        'initialize', initialize, 'engine', engine, 'cdc_mode', cdc_mode, 'publish', publish));
-END
-$$;
+        'initialize', initialize, 'engine', engine, 'cdc_mode', cdc_mode, 'publish', publish),
+        current_setting('search_path'));
+END;
 
 -- For scripts that give the lag as an interval; the argument has no default, so no call is ambiguous.
 CREATE FUNCTION pgtrickle.create_stream_table(
     name text, query text, target_lag interval, refresh_mode text DEFAULT 'AUTO',
     initialize boolean DEFAULT true, engine text DEFAULT 'auto', cdc_mode text DEFAULT NULL,
     publish boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.create_stream_table(
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.create_stream_table(
         name, query, extract(epoch FROM target_lag)::bigint || 's', refresh_mode, initialize,
         engine, cdc_mode, publish);
-END
-$$;
+END;
 
 CREATE FUNCTION pgtrickle.create_or_replace_stream_table(
     name text, query text, schedule text DEFAULT '1m', refresh_mode text DEFAULT 'AUTO',
     initialize boolean DEFAULT true, engine text DEFAULT 'auto', cdc_mode text DEFAULT NULL,
     publish boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('create_or_replace_stream_table', jsonb_build_object(
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('create_or_replace_stream_table', jsonb_build_object(
         'name', name, 'query', query, 'schedule', schedule, 'refresh_mode', refresh_mode,
-        'initialize', initialize, 'engine', engine, 'cdc_mode', cdc_mode, 'publish', publish));
-END
-$$;
+        'initialize', initialize, 'engine', engine, 'cdc_mode', cdc_mode, 'publish', publish),
+        current_setting('search_path'));
+END;
 
 -- NULL leaves a thing as it is; the schedule 'calculated' is DOWNSTREAM.
 CREATE FUNCTION pgtrickle.alter_stream_table(
     name text, schedule text DEFAULT NULL, refresh_mode text DEFAULT NULL, status text DEFAULT NULL,
     engine text DEFAULT NULL, cdc_mode text DEFAULT NULL, query text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('alter_stream_table', jsonb_strip_nulls(jsonb_build_object(
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('alter_stream_table', jsonb_strip_nulls(jsonb_build_object(
         'name', name, 'schedule', schedule, 'refresh_mode', refresh_mode, 'status', status,
-        'engine', engine, 'cdc_mode', cdc_mode, 'query', query)));
-END
-$$;
+        'engine', engine, 'cdc_mode', cdc_mode, 'query', query)), current_setting('search_path'));
+END;
 
 CREATE FUNCTION pgtrickle.suspend_stream_table(name text) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.alter_stream_table(name, status => 'SUSPENDED');
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.alter_stream_table(name, status => 'SUSPENDED');
+END;
 
 CREATE FUNCTION pgtrickle.resume_stream_table(name text) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.alter_stream_table(name, status => 'ACTIVE');
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.alter_stream_table(name, status => 'ACTIVE');
+END;
 
 CREATE FUNCTION pgtrickle.drop_stream_table(name text, "cascade" boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('drop_stream_table',
-                                jsonb_build_object('name', name, 'cascade', "cascade"));
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('drop_stream_table',
+        jsonb_build_object('name', name, 'cascade', "cascade"), current_setting('search_path'));
+END;
 
 CREATE FUNCTION pgtrickle.refresh_stream_table(name text) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM pgtrickle.carry_out('refresh_stream_table', jsonb_build_object('name', name));
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT pgtrickle.carry_out('refresh_stream_table',
+        jsonb_build_object('name', name), current_setting('search_path'));
+END;
 
 -- Nothing is returned where the question is queued: the answer is then the result of the request.
 CREATE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, value text)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    answer jsonb := pgtrickle.carry_out('explain_st', jsonb_build_object('name', name));
-BEGIN
-    RETURN QUERY SELECT f ->> 0, f ->> 1 FROM jsonb_array_elements(answer) AS f;
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT fact ->> 0, fact ->> 1
+      FROM jsonb_array_elements(pgtrickle.carry_out('explain_st',
+               jsonb_build_object('name', name), current_setting('search_path'))) AS fact;
+END;
 
 CREATE FUNCTION pgtrickle.explain_query(query text) RETURNS TABLE (property text, value text)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    answer jsonb := pgtrickle.carry_out('explain_query', jsonb_build_object('query', query));
-BEGIN
-    RETURN QUERY SELECT f ->> 0, f ->> 1 FROM jsonb_array_elements(answer) AS f;
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT fact ->> 0, fact ->> 1
+      FROM jsonb_array_elements(pgtrickle.carry_out('explain_query',
+               jsonb_build_object('query', query), current_setting('search_path'))) AS fact;
+END;
 
 CREATE FUNCTION pgtrickle.verify_stream_table(name text)
 RETURNS TABLE (stream_table text, equal boolean, missing bigint, extra bigint, "rows" bigint,
                epoch bigint)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    answer jsonb := pgtrickle.carry_out('verify_stream_table', jsonb_build_object('name', name));
-BEGIN
-    IF answer IS NOT NULL THEN
-        RETURN QUERY SELECT answer ->> 'name', (answer -> 'equal')::boolean,
-            (answer -> 'missing')::bigint, (answer -> 'extra')::bigint, (answer -> 'rows')::bigint,
-            (answer ->> 'epoch')::bigint;
-    END IF;
-END
-$$;
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT answer ->> 'name', (answer -> 'equal')::boolean, (answer -> 'missing')::bigint,
+           (answer -> 'extra')::bigint, (answer -> 'rows')::bigint, (answer ->> 'epoch')::bigint
+      FROM pgtrickle.carry_out('verify_stream_table', jsonb_build_object('name', name),
+                               current_setting('search_path')) AS answer
+     WHERE answer IS NOT NULL;
+END;
 
 -- Of triggers that go with their functions nobody needs to hear.
 ALTER FUNCTION pgtrickle.remove_following(bigint) SET client_min_messages = warning;
