@@ -21,10 +21,15 @@ from headwater.catalog.requests import (
     finish_request,
     may_act_as,
 )
+from headwater.catalog.settings import SETTINGS
 from headwater.database.verbs import carry_out
 from headwater.errors import HeadwaterError, LockTimeout, MissingRights, RequestLost
+from headwater.sql.functions import PINNED_SETTINGS
 
 POLL_SECONDS = 5.0  # a notification comes sooner; this is for those that got lost
+
+# Of what a request carries, these are taken over: it must not name another user.
+_SETTINGS = {"search_path", *PINNED_SETTINGS, *(setting.name for setting in SETTINGS)}
 
 Report = Callable[[Request, Exception | None], None]
 
@@ -101,8 +106,8 @@ def _check_rights(conn: Connection[Any], request: Request) -> None:
 def _acting_as(conn: Connection[Any], request: Request) -> Iterator[None]:
     """Have the role and the settings of whoever asked, for the session, and give them back."""
     try:
-        for name, value in request.settings.items():
-            conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+        for name in _SETTINGS & request.settings.keys():
+            conn.execute("SELECT set_config(%s, %s, false)", [name, request.settings[name]])
         conn.execute("SELECT set_config('role', %s, false)", [request.requester])
         yield
     finally:
