@@ -79,9 +79,11 @@ def _lock(conn: Connection[Any], pgt_ids: list[int]) -> None:
 
 
 _TABLES = "SELECT pgt_relid::int8 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s)"
+# A FULL table is computed by one statement, under one snapshot; and its sources may be anything.
 _SOURCES = (
-    "SELECT DISTINCT source_relid::int8 FROM pgtrickle.pgt_dependencies"
-    " WHERE pgt_id = ANY (%s) AND source_type = 'TABLE'"
+    "SELECT DISTINCT d.source_relid::int8 FROM pgtrickle.pgt_dependencies d"
+    " JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = d.pgt_id WHERE st.pgt_id = ANY (%s)"
+    " AND d.source_type = 'TABLE' AND st.effective_mode <> 'FULL'"
 )
 
 

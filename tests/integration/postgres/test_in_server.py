@@ -256,6 +256,20 @@ def test_writers_beside_refreshes(conn: Connection, inside: str, level: str) -> 
     check(conn, totals=TOTALS, large=LARGE)
 
 
+def test_full_tables_lock_no_sources(conn: Connection) -> None:
+    schemas = "SELECT nspname::text AS name FROM pg_namespace"
+    create(conn, "schemas", schemas, refresh_mode="FULL")
+    conn.execute("CREATE SCHEMA one_more")
+    with conn.transaction():
+        assert refresh(conn, "schemas") == "FULL"
+        locks = (
+            b"SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation ="
+            b" 'pg_namespace'::regclass AND mode = 'ShareRowExclusiveLock'"
+        )
+        assert conn.execute(locks).fetchall() == [(0,)]
+    check(conn, schemas=schemas)
+
+
 def test_names_and_arguments(conn: Connection) -> None:
     conn.execute("CREATE SCHEMA s2; SET search_path = s2, public")
     conn.execute("SELECT pgtrickle.create_stream_table('a', %s, '5m', 'INCREMENTAL')", [TOTALS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,43 @@ def test_names_with_columns(given: str, split: tuple[str, tuple[str, ...]]) -> N
 def test_wrong_lists_of_columns(given: str) -> None:
     with pytest.raises(InvalidArgument):
         split_columns(given)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "SELECT pgivm.create_immv('late', 'SELECT i, count(*) AS n FROM base GROUP BY i')",
+        "SELECT pgivm.refresh_immv('mv', true)",
+        "SELECT pgivm.refresh_immv('mv', false), pgivm.refresh_immv('mv', true)",
+    ],
+)
+def test_a_writer_waits_and_is_followed(conn: Connection, inside: str, call: str) -> None:
+    """Whatever is done to an IMMV in an open transaction, no write slips in between."""
+    conn.execute("CREATE TABLE base (i int); INSERT INTO base VALUES (1), (2)")
+    conn.execute("SELECT pgivm.create_immv('mv', 'SELECT i, count(*) AS n FROM base GROUP BY i')")
+
+    def write() -> None:
+        with psycopg.connect(inside, autocommit=True) as other:
+            other.execute("INSERT INTO base VALUES (1), (7)")
+            other.execute("DELETE FROM base WHERE i = 2")
+
+    writer = threading.Thread(target=write)
+    with conn.transaction():
+        conn.execute("INSERT INTO base VALUES (5)")
+        conn.execute(call.encode())
+        writer.start()
+        conn.execute("SELECT pg_sleep(0.2)")
+        conn.execute("INSERT INTO base VALUES (6)")
+    writer.join()
+    immvs = conn.execute("SELECT immvrelid::text, same(immvrelid) FROM pgivm.pg_ivm_immv")
+    assert {equal for _, equal in immvs.fetchall()} == {True}
+
+
+def test_a_failing_view_fails_the_writer(conn: Connection) -> None:
+    conn.execute("CREATE TABLE base (i int); INSERT INTO base VALUES (1)")
+    conn.execute("SELECT pgivm.create_immv('mv', 'SELECT 10 / i AS x FROM base')")
+    with conn.transaction():
+        with pytest.raises(errors.DivisionByZero), conn.transaction():
+            conn.execute("INSERT INTO base VALUES (0)")
+        conn.execute("INSERT INTO base VALUES (2)")
+    assert conn.execute("SELECT same('mv')").fetchall() == [(True,)]
