@@ -25,6 +25,7 @@ HeadwaterError
 │   ├── LockTimeout         HW-302
 │   ├── ServerResources     HW-303
 │   ├── MissingComponent    HW-304
+│   │   └── LakeMissing     HW-307
 │   ├── SparkFailed         HW-305
 │   └── RequestLost         HW-306   nobody knows how far a request came
 └── InvalidPlan        HW-901   our bug: report it
@@ -203,6 +204,12 @@ class MissingComponent(Unavailable):
     """An optional component that this call needs is not installed."""
 
     code = "HW-304"
+
+
+class LakeMissing(MissingComponent):
+    """This connection has no lake, and a table on Spark needs one."""
+
+    code = "HW-307"
 
 
 class SparkFailed(Unavailable):

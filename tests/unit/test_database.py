@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+import headwater
+from headwater.database.inside import TOUCHED
 from headwater.database.values import is_several, loader_of, merged
 from headwater.database.verbs import VERBS
 from headwater.sql.functions import PINNED_SETTINGS
@@ -53,6 +56,16 @@ def test_functions_call_verbs_that_exist() -> None:
     text += (files("headwater.database") / "pgivm.sql").read_text()
     called = set(re.findall(r"carry_out\(\s*'(\w+)'", text))
     assert called == set(VERBS)
+
+
+def test_all_that_the_verbs_set_is_given_back() -> None:
+    source = Path(headwater.__file__).parent
+    parts = ("api", "catalog", "postgres", "sql", "database")
+    texts = [path.read_text() for part in parts for path in (source / part).glob("*.py")]
+    patterns = (r"set_config\('([\w.]+)'", r"SET LOCAL (\w+)", r'"(pg_trickle\.\w+)":')
+    found = {name for text in texts for pattern in patterns for name in re.findall(pattern, text)}
+    assert len(found) > 5
+    assert found - set(TOUCHED) == set()
 
 
 def test_requests_carry_the_settings_of_compilation() -> None:

@@ -16,7 +16,7 @@ from headwater.catalog import install, streams
 from headwater.catalog.settings import read_settings
 from headwater.database.session import Session
 from headwater.database.verbs import carry_out
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LakeMissing
 from headwater.postgres.refresh import COSTS
 from headwater.sql.functions import PINNED_SETTINGS
 
@@ -25,6 +25,7 @@ TOUCHED = (
     *PINNED_SETTINGS,
     *COSTS,
     *("search_path", "jit", "work_mem", "synchronous_commit", "client_min_messages", "role"),
+    "enable_seqscan",
     *("pg_trickle.refreshing", "pg_trickle.installing", "pg_trickle.caller"),
     *("pg_trickle.snapshot", "pg_trickle.refresher"),
 )
@@ -47,6 +48,8 @@ def run(plpy: Any, verb: str, arguments: str, path: str) -> str:
             if reason is not None:
                 return json.dumps({"queue": reason})
             result = carry_out(Headwater.over(conn), verb, given)
+    except LakeMissing:
+        return json.dumps({"queue": "it reads what Spark maintains"})
     except (HeadwaterError, psycopg.Error) as error:
         return json.dumps({"error": described(error)})
     return json.dumps({"result": result, "notices": _notices(result)})

@@ -49,11 +49,15 @@ def test_spark_is_asked_by_requests(inside: str, spark: SparkSession, tmp_path: 
         assert serve(inside, tmp_path) == [None]
         assert facts(conn) == [("spark", "DIFFERENTIAL")]
         assert find_difference(conn, TOTALS, "totals") is None
+        conn.execute("SELECT pgtrickle.create_stream_table('above', 'SELECT total FROM totals')")
+        assert conn.execute("SELECT to_regclass('above')").fetchall() == [(None,)]
+        assert serve(inside, tmp_path) == [None]
+        assert find_difference(conn, "SELECT total FROM totals", "above") is None
         with pytest.raises(psycopg.Error, match="HW-113"), conn.transaction():
             _write_and_refresh(conn)
         conn.execute("SELECT pgtrickle.refresh_stream_table('large')")
         assert find_difference(conn, LARGE, "large") is None
-        conn.execute("SELECT pgtrickle.drop_stream_table('totals')")
+        conn.execute("SELECT pgtrickle.drop_stream_table('totals', cascade => true)")
         assert serve(inside, tmp_path) == []
 
 
