@@ -15,6 +15,7 @@ from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing, open_epoch
 from headwater.postgres.refresh import Outcome, refresh_table
 from headwater.results import RefreshResult
+from headwater.spark.lake import get_lake
 
 
 def move_all(conn: Connection[Any], pgt_ids: list[int]) -> list[RefreshResult]:
@@ -49,6 +50,7 @@ def move(
 def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings) -> Outcome:
     """Make one table's rows those of `epoch`, on its engine."""
     if standing.table.effective_engine == "spark":
+        get_lake(conn)  # where there is none, the packages need not be there either
         from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
 
         return spark.refresh_table(conn, standing, settings, epoch)
