@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 
+from tests.in_server import prepare, readable_copy
 from tests.scale import scaled
 from tests.scheduling import KILLED, SPARK, OneSpark
 from tests.servers import Debian15, Embedded, Server
@@ -61,6 +62,27 @@ def server(
 def pg18(start_server: Callable[[type[Server]], Server]) -> Server:
     """The embedded server only."""
     return start_server(Embedded)
+
+
+@pytest.fixture(scope="session")
+def pg15(start_server: Callable[[type[Server]], Server]) -> Server:
+    """Debian's server only: the one with PL/Python."""
+    return start_server(Debian15)
+
+
+@pytest.fixture(scope="session")
+def server_path() -> Iterator[str]:
+    """A directory from which any server can import the package."""
+    with readable_copy() as directory:
+        yield directory
+
+
+@pytest.fixture
+def inside(pg15: Server, server_path: str) -> Iterator[str]:
+    """The DSN of a fresh database in which the verbs run in the server."""
+    dsn = prepare(pg15, server_path)
+    yield dsn
+    pg15.drop_database(dsn)
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ HeadwaterError
 │   ├── CatalogTooNew       HW-109
 │   ├── MissingRights       HW-110
 │   ├── QueryFailed         HW-111   PostgreSQL refused the query or its data
-│   └── InexactValue        HW-112   Spark cannot hold a value exactly
+│   ├── InexactValue        HW-112   Spark cannot hold a value exactly
+│   ├── WrongTransaction    HW-113   not inside this transaction of the caller
+│   └── ForeignExtension    HW-114   a real pg_ivm is in the database
 ├── SourceChanged      HW-2xx   the sources no longer fit the definition: rebuild
 │   ├── SourceDropped       HW-201
 │   ├── SourceAltered       HW-202
@@ -23,7 +25,9 @@ HeadwaterError
 │   ├── LockTimeout         HW-302
 │   ├── ServerResources     HW-303
 │   ├── MissingComponent    HW-304
-│   └── SparkFailed         HW-305
+│   │   └── LakeMissing     HW-307
+│   ├── SparkFailed         HW-305
+│   └── RequestLost         HW-306   nobody knows how far a request came
 └── InvalidPlan        HW-901   our bug: report it
 """
 
@@ -134,6 +138,18 @@ class InexactValue(UserError):
     code = "HW-112"
 
 
+class WrongTransaction(UserError):
+    """Inside the server: the caller's transaction does not allow what was asked for."""
+
+    code = "HW-113"
+
+
+class ForeignExtension(UserError):
+    """Another extension has the names that were to be created."""
+
+    code = "HW-114"
+
+
 class SourceChanged(HeadwaterError):
     """The sources changed in a way that the definition does not survive as it is."""
 
@@ -190,10 +206,22 @@ class MissingComponent(Unavailable):
     code = "HW-304"
 
 
+class LakeMissing(MissingComponent):
+    """This connection has no lake, and a table on Spark needs one."""
+
+    code = "HW-307"
+
+
 class SparkFailed(Unavailable):
     """Spark does not start, or its virtual machine died."""
 
     code = "HW-305"
+
+
+class RequestLost(Unavailable):
+    """The process that served a request ended before it could say what became of it."""
+
+    code = "HW-306"
 
 
 class InvalidPlan(HeadwaterError):

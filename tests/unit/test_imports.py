@@ -16,7 +16,7 @@ CORE = {"errors", "algebra"}
 ENGINE = CORE | {"sql", "delta", "catalog", "graph"}
 API = ENGINE | {"reference", "postgres", "spark", "results", "embedded"}
 SCHEDULE = API | {"api"}
-TOP = SCHEDULE | {"schedule", "__init__"}
+TOP = SCHEDULE | {"schedule", "database", "__init__"}
 
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "postgres": ENGINE,
     "spark": ENGINE | {"postgres"},  # which applies what Spark computed
     "api": API,
+    "database": SCHEDULE | {"__init__"},  # the verbs again, by way of the server
     "__init__": SCHEDULE,
     "schedule": SCHEDULE,
     "status": TOP,

@@ -27,6 +27,7 @@ from headwater.api.immediate import (
     resync,
     suspend,
 )
+from headwater.api.inside import refuse_frozen
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -200,6 +201,7 @@ def _rebuild(
     values: dict[str, object],
 ) -> None:
     """Put a newly compiled plan in place and fill the table by it, in one transaction."""
+    refuse_frozen(conn)
     compiled, choice = how
     before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     names = [name for _, name in captured(compiled)] + [st.qualified_name]

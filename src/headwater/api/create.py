@@ -17,6 +17,7 @@ from headwater.api.arguments import (
 )
 from headwater.api.engine import EngineChoice, choose_engine, engine_for, require_lake
 from headwater.api.immediate import check_depth, in_order, lock_levels, needs_settings
+from headwater.api.inside import refuse_frozen
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -38,6 +39,7 @@ from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
 from headwater.postgres.session import read_pinned
 from headwater.postgres.storage import (
+    adopt_table,
     choose_hashed,
     create_guard,
     create_index,
@@ -64,6 +66,7 @@ class Request:
     cdc_mode: str | None
     initialize: bool
     publish: bool
+    adopt: bool = False  # a table of that name is there, and becomes the stream table
 
 
 def make_request(conn: Connection[Any], name: str, query: str, options: dict[str, Any]) -> Request:
@@ -85,6 +88,7 @@ def make_request(conn: Connection[Any], name: str, query: str, options: dict[str
         parse_cdc_mode(options["cdc_mode"]),
         options["initialize"],
         options["publish"],
+        options.get("adopt", False),
     )
 
 
@@ -122,12 +126,14 @@ def _check_published(conn: Connection[Any], compiled: Compiled) -> None:
 def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     """Create a stream table; everything appears together or not at all."""
     reconcile(conn)
-    schema, name = _free_name(conn, request.name)
+    schema, name = _free_name(conn, request.name, adopt=request.adopt)
     compiled, choice = compile_for(
         conn, request.query, request.mode, request.engine, publish=request.publish
     )
     if request.mode == "IMMEDIATE":
         check_depth(conn, compiled)
+    if request.initialize:
+        refuse_frozen(conn)
     sources = captured(compiled)
     names, buffers = _to_lock(conn, compiled, choice)
     levels = in_order(conn, names)
@@ -154,7 +160,7 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     return created(conn, pgt_id, compiled)
 
 
-def _free_name(conn: Connection[Any], given: str) -> tuple[str, str]:
+def _free_name(conn: Connection[Any], given: str, *, adopt: bool) -> tuple[str, str]:
     schema, name = split_name(given)
     row = conn.execute("SELECT coalesce(%s, current_schema())", (schema,)).fetchone()
     found = row[0] if row else None
@@ -165,6 +171,8 @@ def _free_name(conn: Connection[Any], given: str) -> tuple[str, str]:
             "write the name as schema.table",
         )
     shown = qualified_name(found, name)
+    if adopt and streams.find_stream_table(conn, shown) is None:
+        return found, name
     row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", (shown,)).fetchone()
     if row is not None and row[0]:
         raise AlreadyExists(
@@ -199,7 +207,9 @@ def _record(
 ) -> tuple[int, Target]:
     """Create the table and its catalog rows."""
     compiled, choice = how
-    if request.publish:
+    if request.adopt:
+        relid = adopt_table(conn, *name, compiled.analysis.columns)
+    elif request.publish:
         relid = create_table(conn, *name, compiled.analysis.canonical)
     else:
         relid = create_unpublished(conn, *name, compiled.analysis.columns)

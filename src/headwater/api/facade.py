@@ -99,6 +99,18 @@ class Headwater:
         self._lake = lake
         self._conn = open_connection(dsn, lake)
 
+    @classmethod
+    def over(cls, conn: Connection[Any]) -> Headwater:
+        """Return the verbs over a connection that is open, or over a transaction in the server."""
+        hw = cls.__new__(cls)
+        hw.dsn, hw._server, hw._lake, hw._conn = "", None, None, conn
+        return hw
+
+    @property
+    def connection(self) -> Connection[Any]:
+        """The connection that the verbs run on."""
+        return self._conn
+
     def close(self) -> None:
         """Close the connection and, if this was its last user, the embedded server."""
         self._conn.close()

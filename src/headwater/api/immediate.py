@@ -8,13 +8,12 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from headwater.api.moving import move
+from headwater.api.inside import refuse_frozen
+from headwater.api.moving import move_all
 from headwater.api.sources import movable, reads, upstream
 from headwater.api.transactions import lock_tables, one_snapshot
-from headwater.catalog import epochs, streams
+from headwater.catalog import streams
 from headwater.catalog.model import StreamTable
-from headwater.catalog.settings import read_settings
-from headwater.catalog.standing import load_standings
 from headwater.errors import InvalidArgument
 from headwater.postgres import immediate
 from headwater.postgres.compile import Compiled
@@ -92,6 +91,7 @@ def needs_settings(compiled: Compiled) -> bool:
 
 def resync(conn: Connection[Any], st: StreamTable) -> RefreshResult:
     """Compute an IMMEDIATE table anew and put its triggers in place, while writers wait."""
+    refuse_frozen(conn)
     tables = movable(upstream(conn, st), st)
     names = [*immediate.list_sources(st), *(t.qualified_name for t in tables)]
     levels = in_order(conn, names)
@@ -100,12 +100,8 @@ def resync(conn: Connection[Any], st: StreamTable) -> RefreshResult:
         with one_snapshot(conn):
             lock_levels(conn, levels)
             lock_followers(conn, followers)
-            epoch, settings = epochs.record_epoch(conn), read_settings(conn)
             immediate.pause(conn, st.pgt_id)
-            results = [
-                move(conn, standing, epoch, settings)
-                for standing in load_standings(conn, [t.pgt_id for t in tables])
-            ]
+            results = move_all(conn, [t.pgt_id for t in tables])
             immediate.install(conn, st)
     except psycopg.Error as error:
         raise classify(error, st.qualified_name) from error

@@ -6,25 +6,30 @@ from typing import Any
 
 from psycopg import Connection
 
-from headwater.catalog import epochs, history, streams
+from headwater.api.inside import clean_read, settle
+from headwater.catalog import history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
-from headwater.catalog.settings import Settings, read_settings
-from headwater.catalog.standing import Standing, load_standings
+from headwater.catalog.rows import is_inside
+from headwater.catalog.settings import Settings
+from headwater.catalog.standing import Standing, open_epoch
 from headwater.postgres.refresh import Outcome, refresh_table
 from headwater.results import RefreshResult
+from headwater.spark.lake import get_lake
 
 
-def move_all(conn: Connection[Any], pgt_ids: list[int]) -> tuple[Standing, ...]:
+def move_all(conn: Connection[Any], pgt_ids: list[int]) -> list[RefreshResult]:
     """Refresh tables, upstream first, in the open transaction; its snapshot is the epoch.
 
-    Returns how they stood before.
+    Returns what was done to each, in the order of the ids. In a transaction of the caller's others
+    may have to move along.
     """
-    settings, epoch = read_settings(conn), epochs.record_epoch(conn)
-    standings = load_standings(conn, pgt_ids)
-    for standing in standings:
-        move(conn, standing, epoch, settings)
-    return standings
+    together = settle(conn, pgt_ids) if is_inside(conn) else pgt_ids
+    epoch, standings, settings = open_epoch(conn, together)
+    moved = {s.table.pgt_id: move(conn, s, epoch, settings) for s in standings}
+    if is_inside(conn):
+        clean_read(conn, together)
+    return [moved[pgt_id] for pgt_id in pgt_ids]
 
 
 def move(
@@ -45,6 +50,7 @@ def move(
 def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings) -> Outcome:
     """Make one table's rows those of `epoch`, on its engine."""
     if standing.table.effective_engine == "spark":
+        get_lake(conn)  # where there is none, the packages need not be there either
         from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
 
         return spark.refresh_table(conn, standing, settings, epoch)

@@ -9,14 +9,15 @@ import psycopg
 from psycopg import Connection
 
 from headwater.api.immediate import list_followers, lock_followers, resync
-from headwater.api.moving import compute, move, record
+from headwater.api.moving import compute, move, move_all, record
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
-from headwater.api.sources import buffers_of, movable
+from headwater.api.sources import buffers_of, movable, upstream
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
 from headwater.catalog import epochs, history, streams
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
+from headwater.catalog.rows import is_inside
 from headwater.catalog.settings import Settings, read_settings
 from headwater.catalog.standing import (
     Standing,
@@ -47,6 +48,8 @@ def refresh_stream_table(conn: Connection[Any], name: str, *, wait: bool = True)
 
 
 def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshResult]:
+    if is_inside(conn):
+        return _refresh_inside(conn, name)
     found = move_if_unchanged(conn, name)
     if found.verdict == "moved":
         when = found.epoch, found.data_timestamp
@@ -60,6 +63,23 @@ def _refresh(conn: Connection[Any], name: str, *, wait: bool) -> list[RefreshRes
     if found.verdict == "unfit":
         found = _repaired(conn, name, found)
     return _in_one_transaction(conn, found, wait=wait)
+
+
+def _refresh_inside(conn: Connection[Any], name: str) -> list[RefreshResult]:
+    """Move in the transaction of a caller, which takes all of it back if it fails."""
+    reconcile(conn)
+    st = streams.get_stream_table(conn, name)
+    if st.effective_mode == "IMMEDIATE":
+        return [_resynced(conn, name, st)]
+    for table in movable(upstream(conn, st), st):
+        _check_active(name, table)
+        repair_sources(conn, table)
+    ids = [table.pgt_id for table in movable(upstream(conn, st), st)]
+    try:
+        with conn.transaction():
+            return move_all(conn, ids)
+    except psycopg.Error as error:
+        raise classify(error, st.qualified_name) from error
 
 
 def _resynced(conn: Connection[Any], name: str, st: StreamTable) -> RefreshResult:

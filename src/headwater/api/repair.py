@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import Connection
 
 from headwater.api.alter import recompile
+from headwater.api.inside import refuse_frozen
 from headwater.api.transactions import lock_tables
 from headwater.catalog import streams, tracking
 from headwater.catalog.model import StreamTable
@@ -29,8 +30,8 @@ def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
 
 def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
     rows = conn.execute(
-        "SELECT d.source_name, c.oid IS NULL, d.fingerprint IS DISTINCT FROM"
-        " pgtrickle.source_fingerprint(d.source_relid, d.columns_used)"
+        "SELECT d.source_name, c.oid IS NULL AS is_gone, d.fingerprint IS DISTINCT FROM"
+        " pgtrickle.source_fingerprint(d.source_relid, d.columns_used) AS is_other"
         " FROM pgtrickle.pgt_dependencies d LEFT JOIN pg_class c ON c.oid = d.source_relid"
         " WHERE d.pgt_id = %s ORDER BY 1",
         (st.pgt_id,),
@@ -53,6 +54,7 @@ def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
     for source in tracking.list_tracking(conn, [*relids, st.pgt_relid]):
         if find_gap(conn, source) is None:
             continue
+        refuse_frozen(conn)
         with conn.transaction():
             lock_tables(conn, [source.source_name])
             sync_capture(conn, source.source_relid)

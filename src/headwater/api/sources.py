@@ -9,10 +9,19 @@ from psycopg import Connection
 
 from headwater.catalog import streams
 from headwater.catalog.model import Dependency, StreamTable
+from headwater.catalog.standing import load_standings
 from headwater.catalog.tracking import list_tracking
-from headwater.graph import closure
 from headwater.postgres.compile import Compiled, columns_used
 
+_UPSTREAM = """
+WITH RECURSIVE upstream AS (
+    SELECT %s::int8 AS pgt_id
+    UNION
+    SELECT st.pgt_id FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
+      JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
+)
+SELECT pgt_id FROM upstream
+"""
 _KINDS = {"r": "TABLE", "p": "TABLE", "v": "VIEW", "m": "MATERIALIZED_VIEW", "f": "FOREIGN_TABLE"}
 
 
@@ -58,9 +67,9 @@ def reads(conn: Connection[Any]) -> dict[int, list[int]]:
 
 
 def upstream(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
-    """Return the stream table and all that it reads, upstream first."""
-    of = {table.pgt_relid: table for table in streams.list_stream_tables(conn)}
-    return tuple(of[relid] for relid in closure(st.pgt_relid, reads(conn)))
+    """Return the stream table and all that it reads, upstream first; no others are loaded."""
+    ids = [row[0] for row in conn.execute(_UPSTREAM, (st.pgt_id,)).fetchall()]
+    return tuple(standing.table for standing in load_standings(conn, ids))
 
 
 def lockable(conn: Connection[Any], relids: Iterable[int]) -> list[str]:

@@ -16,7 +16,8 @@ from headwater.errors import LockTimeout
 def one_snapshot(conn: Connection[Any]) -> Iterator[None]:
     """Run the block in a REPEATABLE READ transaction.
 
-    Its snapshot is taken by the first statement that needs one; LOCK TABLE does not.
+    Its snapshot is taken by the first statement that needs one; LOCK TABLE does not. Inside the
+    server it is the caller's transaction, whatever its level: `settle` sees to the rest.
     """
     conn.isolation_level = IsolationLevel.REPEATABLE_READ
     try:

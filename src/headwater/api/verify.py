@@ -88,8 +88,8 @@ def _shown(conn: Connection[Any], st: StreamTable) -> str:
 
 def _counted(conn: Connection[Any], wanted: str, found: str, total: str) -> tuple[int, int, int]:
     row = conn.execute(
-        f"SELECT (SELECT count(*) FROM ({wanted} EXCEPT ALL {found}) AS missing),"
-        f" (SELECT count(*) FROM ({found} EXCEPT ALL {wanted}) AS extra), ({total})"
+        f"SELECT (SELECT count(*) FROM ({wanted} EXCEPT ALL {found}) AS m) AS missing,"
+        f" (SELECT count(*) FROM ({found} EXCEPT ALL {wanted}) AS e) AS extra, ({total}) AS total"
     ).fetchone()
     assert row is not None
     return row[0], row[1], int(row[2])

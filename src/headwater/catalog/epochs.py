@@ -8,7 +8,7 @@ from psycopg import Cursor, sql
 from psycopg.rows import scalar_row
 
 from headwater.catalog.model import Epoch
-from headwater.catalog.rows import Connection, columns_of, cursor_of, fetch_scalar
+from headwater.catalog.rows import Connection, columns_of, cursor_of, fetch_scalar, is_inside
 from headwater.errors import NotFound, bug
 
 _COLUMNS = columns_of(Epoch)
@@ -16,6 +16,23 @@ _RECORD = (
     sql.SQL("""
     INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
     SELECT pg_current_snapshot(), pg_current_xact_id(), transaction_timestamp()
+    RETURNING {}""")
+    .format(_COLUMNS)
+    .as_bytes()
+)
+# In a transaction of the caller's, who may write on after it: what this transaction writes is not
+# seen at the epoch, whatever its snapshot says of it. What it wrote before is deleted when it is
+# read, so that nobody reads it twice.
+_RECORD_INSIDE = (
+    sql.SQL("""
+    INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
+    SELECT format('%s:%s:%s', pg_snapshot_xmin(now.s), pg_snapshot_xmax(now.s),
+               (SELECT string_agg(x::text, ',' ORDER BY x)
+                  FROM (SELECT pg_snapshot_xip(now.s) AS x UNION SELECT now.own
+                         WHERE now.own < pg_snapshot_xmax(now.s)) AS running))::pg_snapshot,
+           '0', CASE current_setting('transaction_isolation') WHEN 'read committed'
+                     THEN clock_timestamp() ELSE transaction_timestamp() END
+      FROM (SELECT pg_current_snapshot() AS s, pg_current_xact_id() AS own) AS now
     RETURNING {}""")
     .format(_COLUMNS)
     .as_bytes()
@@ -35,14 +52,15 @@ _UNUSED = sql.SQL("""
 def record_epoch(conn: Connection) -> Epoch:
     """Record the snapshot of this transaction as a new epoch.
 
-    The caller runs REPEATABLE READ: in READ COMMITTED the next statement sees a later snapshot.
+    The caller runs REPEATABLE READ: in READ COMMITTED the next statement sees a later snapshot. In
+    the transaction of a user it may run READ COMMITTED, with all that is read locked.
     """
     return recorded_epoch(ask_for_epoch(conn))
 
 
 def ask_for_epoch(conn: Connection) -> Cursor[Epoch]:
     """Send the statement that records an epoch; in a pipeline, without waiting for it."""
-    return cursor_of(conn, Epoch).execute(_RECORD)
+    return cursor_of(conn, Epoch).execute(_RECORD_INSIDE if is_inside(conn) else _RECORD)
 
 
 def recorded_epoch(cursor: Cursor[Epoch]) -> Epoch:

@@ -27,6 +27,9 @@ from headwater.errors import (
 SERVER_MINIMUM = 150000
 LOCK_KEY = 0x6865616477617472  # "headwatr"; one installer at a time in each database
 
+_HAS_OUR_PGIVM = sql.SQL(
+    "SELECT starts_with(obj_description(to_regnamespace('pgivm'), 'pg_namespace'), 'headwater:')"
+)
 _MIGRATION_FILE = re.compile(r"(\d{4})_\w+\.sql")
 
 
@@ -69,7 +72,7 @@ def current_version(conn: Connection) -> int:
 
 def latest_version(migrations: Traversable | None = None) -> int:
     """Return the version that `install` brings a catalog to."""
-    return len(_list_migrations(migrations))
+    return len(_migration_files(migrations))
 
 
 def install(conn: Connection, migrations: Traversable | None = None) -> list[int]:
@@ -114,10 +117,16 @@ def uninstall(conn: Connection) -> None:
             conn.execute(
                 "DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle_state, pgtrickle CASCADE"
             )
+            if fetch_scalar(conn, _HAS_OUR_PGIVM):
+                conn.execute("DROP SCHEMA pgivm CASCADE")
 
 
 def _list_migrations(directory: Traversable | None) -> list[str]:
     """Return the text of every migration, in order; number n stands at index n - 1."""
+    return [file.read_text(encoding="utf-8") for file in _migration_files(directory)]
+
+
+def _migration_files(directory: Traversable | None) -> list[Traversable]:
     place = directory or files("headwater.catalog") / "migrations"
     named = [(f, m) for f in place.iterdir() if (m := _MIGRATION_FILE.fullmatch(f.name))]
     numbered = sorted(((int(match[1]), file) for file, match in named), key=itemgetter(0))
@@ -127,7 +136,7 @@ def _list_migrations(directory: Traversable | None) -> list[str]:
             f"the migrations are numbered {numbers}",
             why="they must be numbered from 1 without gaps, each number once",
         )
-    return [file.read_text(encoding="utf-8") for _, file in numbered]
+    return [file for _, file in numbered]
 
 
 def _apply(conn: Connection, number: int, step: str) -> bool:

@@ -19,6 +19,11 @@ _JSON = frozenset({"frontier", "plan", "pinned_settings", "fingerprint", "timing
 _AS_TEXT = frozenset({"snapshot", "xid"})
 
 
+def is_inside(conn: Connection) -> bool:
+    """Tell whether this is the transaction of a caller in the server, not a connection of ours."""
+    return getattr(conn, "inside", False)
+
+
 def names_of(model: type[Any]) -> tuple[str, ...]:
     """Return the column names of `model`."""
     return tuple(column.name for column in fields(model))

@@ -112,7 +112,8 @@ _MOVE = b"""
 UPDATE pgtrickle.pgt_stream_tables
    SET epoch = %(epoch)s, data_timestamp = %(data_timestamp)s, last_refresh_at = clock_timestamp(),
        frontier = jsonb_build_object('epoch', %(epoch)s::int8, 'snapshot', %(snapshot)s::text,
-                      'xid', %(xid)s::text, 'data_timestamp', %(data_timestamp)s::timestamptz),
+                      'xid', pg_current_xact_id()::text,
+                      'data_timestamp', %(data_timestamp)s::timestamptz),
        status = 'ACTIVE', is_populated = true, consecutive_errors = 0, last_error = NULL,
        needs_reinit = false, reinit_reason = NULL, updated_at = now()
  WHERE pgt_id = %(pgt_id)s

@@ -17,6 +17,7 @@ from headwater.cli.history import history
 from headwater.cli.init import init
 from headwater.cli.lake_view import lake_view
 from headwater.cli.refresh import refresh
+from headwater.cli.serve_requests import serve_requests
 from headwater.cli.status import status
 from headwater.cli.target import DEFAULT_HOME, SparkOption, Target
 from headwater.cli.uninstall import uninstall
@@ -81,6 +82,6 @@ def main(ctx: click.Context, /, **named: Any) -> None:
 
 for _command in (
     init, create, alter, drop, refresh, status, history, graph, explain, verify, lake_view,
-    vacuum, uninstall, demo, version,
+    vacuum, serve_requests, uninstall, demo, version,
 ):  # fmt: skip
     main.add_command(_command)

@@ -10,18 +10,54 @@ from headwater.cli.target import Target
 
 
 @click.command()
+@click.option(
+    "--in-database",
+    is_flag=True,
+    help="Let the server run the SQL functions itself, with PL/Python, and install pgivm.",
+)
+@click.option(
+    "--python-path",
+    "paths",
+    multiple=True,
+    metavar="DIRECTORY",
+    help="Where the server imports headwater from.  [default: where this process does]",
+)
+@click.option("--no-pgivm", is_flag=True, help="Leave the functions of pg_ivm out.")
 @json_option
 @click.pass_obj
-def init(target: Target, as_json: bool) -> None:
+def init(
+    target: Target, in_database: bool, paths: tuple[str, ...], no_pgivm: bool, as_json: bool
+) -> None:
     """Install the catalog in the database, or bring it up to date.
 
     It needs the right to create schemas and nothing in the server but PostgreSQL 15 or newer.
     Every other command does the same first, so this one is for scripts and for a first look.
+
+    With --in-database, which needs a superuser and the extension plpython3u, the functions of the
+    schema pgtrickle run in the server, in the transaction that calls them, and the schema pgivm
+    offers the functions of pg_ivm.
     """
+    if (paths or no_pgivm) and not in_database:
+        raise click.UsageError("--python-path and --no-pgivm are for --in-database")
     with working("installing the catalog"), target.open() as hw:
         applied, dsn = hw.init(), hw.dsn
+        found = _set_up(dsn, paths, no_pgivm) if in_database else None
     if as_json:
-        print_json({"dsn": dsn, "applied": applied})
-    else:
-        steps = ", ".join(map(str, applied))
-        click.echo(f"catalog brought to version {steps}" if applied else "catalog up to date")
+        print_json({"dsn": dsn, "applied": applied, "python_path": found})
+        return
+    steps = ", ".join(map(str, applied))
+    click.echo(f"catalog brought to version {steps}" if applied else "catalog up to date")
+    if found is not None:
+        click.echo(f"the server runs headwater itself, from {', '.join(found)}")
+
+
+def _set_up(dsn: str, paths: tuple[str, ...], no_pgivm: bool) -> tuple[str, ...]:
+    from headwater.api.facade import open_connection  # noqa: PLC0415 - drivers load long
+    from headwater.database.pgivm import install_pgivm  # noqa: PLC0415
+    from headwater.database.setup import install_inside  # noqa: PLC0415
+
+    with open_connection(dsn) as conn:
+        found = install_inside(conn, paths)
+        if not no_pgivm:
+            install_pgivm(conn)
+        return found

@@ -311,4 +311,6 @@ def _assembled(renderer: Renderer, writes: dict[str, str], damaged: str, delta_r
     for name, statement in writes.items():
         renderer.add(name, statement)
     counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in COUNTS[:4]]
-    return f"{renderer.with_clause()}SELECT {listed([*counts, damaged, delta_rows])}"
+    values = zip([*counts, damaged, delta_rows], COUNTS, strict=True)
+    outputs = listed(f"{value} AS {identifier(name)}" for value, name in values)
+    return f"{renderer.with_clause()}SELECT {outputs}"

@@ -50,7 +50,8 @@ def find_pending(conn: Connection[Any], standing: Standing) -> Pending:
     if not standing.sources:
         return Pending({}, frozenset())
     parts = [
-        f"SELECT {t.source_relid}::int8, count(*), count(*) FILTER (WHERE {WEIGHT} = 0)"
+        f"SELECT {t.source_relid}::int8 AS relid, count(*) AS rows,"
+        f" count(*) FILTER (WHERE {WEIGHT} = 0) AS markers"
         f" FROM {t.buffer_name} WHERE {UNSEEN}"
         for t in standing.sources
     ]

@@ -11,12 +11,15 @@ from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
 from headwater.sql.functions import PINNED_SETTINGS
 
-_READ = "SELECT " + ", ".join(f"current_setting('{name}')" for name in PINNED_SETTINGS)
+_READ = "SELECT " + ", ".join(f"current_setting('{n}') AS {n}" for n in PINNED_SETTINGS)
 _SET = (
     "SELECT set_config(name, value, true) FROM unnest(%(names)s::text[], %(values)s::text[])"
-    " AS settings (name, value) UNION ALL SELECT set_config('role', rolname, true) FROM pg_roles"
+    " AS settings (name, value) UNION ALL"
+    " SELECT set_config('pg_trickle.caller', current_user, true)"
+    " || set_config('role', rolname, true) FROM pg_roles"
     " WHERE oid = %(owner)s::int8::oid AND rolname <> current_user"
 )
+_BACK = "SELECT set_config('role', current_setting('pg_trickle.caller'), true)"
 
 
 def read_pinned(conn: Connection[Any]) -> dict[str, str]:
@@ -65,6 +68,6 @@ def pin(conn: Connection[Any], standing: Standing, settings: Settings, **more: s
 
 
 def unpin(conn: Connection[Any], pinned: Pinned) -> None:
-    """Be ourselves again for the catalog's sake."""
+    """Be who we were again, for the catalog's sake; that need not be who logged in."""
     if pinned.is_other:
-        conn.execute("RESET ROLE")
+        conn.execute(_BACK)

@@ -12,11 +12,13 @@ from headwater.algebra.codec import decode_columns, decode_op, encode
 from headwater.algebra.schema import Column, Schema
 from headwater.catalog.model import StreamTable
 from headwater.catalog.names import qualified_name
+from headwater.errors import InvalidArgument
 from headwater.postgres.apply import hash_of
 from headwater.postgres.maintenance import Maintenance, over_state, plan_maintenance
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.render import Renderer
 from headwater.postgres.target import Target
+from headwater.sql.analyse import describe
 
 _INDEX_LIMIT = 32  # columns of an index in PostgreSQL
 GUARD = "pgt_guard"
@@ -58,6 +60,28 @@ def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> i
     shown = qualified_name(schema, name)
     conn.execute(f"CREATE TABLE {shown} {_ROOM} AS {query} WITH NO DATA")
     return _oid(conn, shown)
+
+
+def adopt_table(
+    conn: Connection[Any], schema: str, name: str, columns: tuple[Column, ...]
+) -> int:
+    """Empty a table that has the query's exact columns, and return its oid."""
+    shown = qualified_name(schema, name)
+    row = conn.execute(
+        "SELECT c.oid::int8 FROM pg_class c WHERE c.oid = to_regclass(%s) AND c.relkind = 'r'",
+        (shown,),
+    ).fetchone()
+    wanted = [(c.name, c.type) for c in columns]
+    if row is None or [(c.name, c.type) for c in describe(conn, f"TABLE {shown}")] != wanted:
+        raise InvalidArgument(
+            f"{shown} cannot become a stream table",
+            "it is no table, or its columns are not those of the query: "
+            + ", ".join(f"{c.name} {c.type.name}" for c in columns),
+            "alter the table or the query, or create the stream table anew",
+        )
+    conn.execute(f"DROP TRIGGER IF EXISTS {GUARD} ON {shown}")
+    conn.execute(f"DELETE FROM {shown}")
+    return int(row[0])
 
 
 def create_unpublished(

@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import Connection, Transaction
 
-from headwater.errors import MissingComponent
+from headwater.errors import LakeMissing, MissingComponent
 from headwater.spark.java import require_java
 from headwater.spark.session import SparkOptions
 
@@ -55,10 +55,10 @@ def find_lake(conn: Connection[Any]) -> Lake | None:
 
 
 def get_lake(conn: Connection[Any]) -> Lake:
-    """Return the lake that goes with a connection; raise MissingComponent if there is none."""
+    """Return the lake that goes with a connection; raise LakeMissing if there is none."""
     lake = find_lake(conn)
     if lake is None:
-        raise MissingComponent(
+        raise LakeMissing(
             "this connection has no lake",
             "a stream table on Spark keeps copies of its sources there",
             'name one: headwater.connect(…, lake="…"), or --lake on the command line',

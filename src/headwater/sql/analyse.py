@@ -202,8 +202,8 @@ def _attributes(
     rows = conn.execute(
         "SELECT attnum, attname, atttypid::int8, atttypmod, attcollation::int8,"
         " attnotnull AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = attrelid"
-        " AND contype = 'n' AND NOT convalidated AND attnum = ANY (conkey)),"
-        " attgenerated = 'v' FROM pg_attribute"
+        " AND contype = 'n' AND NOT convalidated AND attnum = ANY (conkey)) AS is_never_null,"
+        " attgenerated = 'v' AS is_virtual FROM pg_attribute"
         " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (oid,),
     ).fetchall()

@@ -16,7 +16,7 @@ from headwater.cli import main
 
 COMMANDS = [
     "init", "create", "alter", "drop", "refresh", "status", "history", "graph", "explain",
-    "verify", "lake-view", "vacuum", "uninstall", "demo", "version",
+    "verify", "lake-view", "vacuum", "serve-requests", "uninstall", "demo", "version",
 ]  # fmt: skip
 # Prints the help without what `import headwater` loads for users of the library, then the names
 # of the packages that were loaded for it.

@@ -1,0 +1,1 @@
+"""The verbs inside a database: in the server itself, or by requests that another process serves."""

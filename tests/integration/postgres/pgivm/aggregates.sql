@@ -1,0 +1,22 @@
+-- Aggregates by group and over all rows; groups that come, go, and turn NULL.
+BEGIN;
+CREATE TABLE readings (place text, at int, value numeric);
+INSERT INTO readings VALUES ('a', 1, 10), ('a', 2, 20), ('b', 1, NULL), (NULL, 1, 5), (NULL, 2, 6);
+SELECT pgivm.create_immv('by_place', 'SELECT place, count(*), sum(value), avg(value), min(value), max(value) FROM readings GROUP BY place') = 3 AS three;
+SELECT pgivm.create_immv('overall', 'SELECT count(value), sum(value), avg(value), min(at), max(at) FROM readings') = 1 AS one;
+SELECT pgivm.create_immv('places', 'SELECT DISTINCT place FROM readings') = 3 AS three;
+SELECT pgivm.create_immv('busy', 'SELECT place, count(*) AS n FROM readings GROUP BY place HAVING count(*) > 1');
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+INSERT INTO readings VALUES ('c', 1, 1), ('b', 2, 3), ('a', 3, 99);
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+UPDATE readings SET value = NULL WHERE place = 'b';
+DELETE FROM readings WHERE value = 99 OR place = 'c';
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+UPDATE readings SET place = 'b' WHERE place IS NULL AND at = 1;
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+TRUNCATE readings;
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+SELECT count(*) = 1 AS one FROM overall;
+INSERT INTO readings SELECT 'x' || i % 3, i, i FROM generate_series(1, 50) AS i;
+SELECT same('by_place'), same('overall'), same('places'), same('busy');
+COMMIT;
