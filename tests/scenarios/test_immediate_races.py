@@ -328,14 +328,11 @@ SWITCHES = (
     Switch("suspend and resume", "IMMEDIATE", resume),
     Switch("drop", "IMMEDIATE", lambda hw, name, _: hw.drop_stream_table(name), "gone"),
 )
-SWITCHED = ("plain", "sums", "joined", "by_region")
+SWITCHED = ("plain", "sums", "joined")
 WRITES = (
     "INSERT INTO orders VALUES (90, 1, 9, 'n')",
-    "UPDATE orders SET amount = amount + 1 WHERE id = 4",
-    "UPDATE orders SET customer = 2 WHERE id = 8",
+    "UPDATE orders SET amount = amount + 1, customer = 2 WHERE id = 4",
     "DELETE FROM orders WHERE id = 12",
-    "UPDATE customers SET name = 'renamed', region = 'r1' WHERE id = 2",
-    "DELETE FROM orders WHERE id IN (1, 2, 3)",
 )
 
 
@@ -382,7 +379,7 @@ def test_a_switch_waits_for_writers(tables: headwater.Headwater, level: Isolatio
         stand(tables, switch)
         with psycopg.connect(tables.dsn) as writer, ThreadPoolExecutor(1) as pool:
             writer.isolation_level = level
-            run(writer, WRITES[:3])
+            run(writer, WRITES)
             acted = pool.submit(act, tables, switch)
             time.sleep(0.3)
             writer.commit()
