@@ -68,7 +68,7 @@ def test_pg_ivm_must_be_there(database: str) -> None:
     result = CliRunner().invoke(
         main, ["--dsn", database, "bench", "immediate", "--pg-ivm-dsn", database]
     )
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert "HW-304: the server of --pg-ivm-dsn has no pg_ivm in this database" in result.output
 
 
