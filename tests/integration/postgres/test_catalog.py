@@ -37,7 +37,8 @@ Connection = psycopg.Connection[Any]
 VIEWS = {
     "pgt_ivm_state": "pgt_id lock_mode last_update_xid is_populated",
     "pgt_status": "name status refresh_mode target_lag current_lag last_refresh errors"
-    " data_timestamp engine effective_mode reason",
+    " data_timestamp engine effective_mode reason followed_statements followed_rows"
+    " followed_ms",
     "stream_tables_info": " ".join(names_of(StreamTable)) + " current_lag lag_exceeded",
     "pg_stat_stream_tables": "pgt_id pgt_schema pgt_name refresh_count total_refresh_duration_ms"
     " rows_inserted_total rows_deleted_total skip_count error_count last_lag_ms max_lag_ms",
