@@ -56,7 +56,7 @@ END;
 
 -- Take away what follows the sources of a stream table; the triggers go with their functions.
 CREATE OR REPLACE FUNCTION pgtrickle.remove_following(own_id bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
 DECLARE
     doomed text;
