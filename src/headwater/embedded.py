@@ -44,6 +44,7 @@ _SETTINGS = {
     "port": str(_PORT),
     "unix_socket_permissions": "0700",  # local connections are trusted, so only ours may be made
     "wal_level": "logical",  # for capture from the log
+    "track_functions": "pl",  # for the counters of IMMEDIATE tables
     "shared_buffers": "512MB",  # taken as it is used; 128 MB swap pages in every refresh
 }
 _INITDB = (

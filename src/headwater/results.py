@@ -54,7 +54,11 @@ class RefreshResult:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One line of `pgt_status()`."""
+    """One line of `pgt_status()`.
+
+    `followed_…` count what writers made an IMMEDIATE table do, as the server's statistics tell:
+    statements and milliseconds only under its setting track_functions.
+    """
 
     name: str
     status: str
@@ -67,6 +71,9 @@ class Status:
     engine: str
     effective_mode: str | None
     reason: str | None
+    followed_statements: int | None = None
+    followed_rows: int | None = None
+    followed_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

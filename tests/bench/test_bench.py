@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.bench.capture import Case
+from headwater.bench.immediate import Cost, Rate
+from headwater.bench.immediate_report import missed as missed_by_immediate
 from headwater.bench.refresh import Cell
 from headwater.bench.targets import linearity, missed_by_capture, missed_by_refresh, summarise
 from headwater.cli import main
@@ -78,6 +80,40 @@ def test_capture_is_judged() -> None:
     ]
     cases.append(case("INSERT", 100_000, 0.38))
     assert linearity(cases) == {"ordinary INSERT": pytest.approx(2.0)}
+
+
+def test_immediate_is_judged() -> None:
+    def figures(single: float, bulk: float, tps: float) -> list[Cost | Rate]:
+        return [
+            Cost("groups", "INSERT", 1, {"without": 0.1, "by hand": 0.2, "with": single / 10}),
+            Cost("groups", "INSERT", 1000, {"without": 1, "by hand": 2, "with": bulk}),
+            Rate("groups", 1, {"without": 1000, "with": 1}),
+            Rate("groups", 8, {"without": 1000, "with": tps}),
+        ]
+
+    assert missed_by_immediate(figures(2.5, 3, 200)) == []
+    assert missed_by_immediate(figures(3, 4, 80)) == [
+        "writes of one row cost 3.00 times those without a view, more than 1.3 times the 2.00 of"
+        " triggers written by hand",
+        "writes of one row cost 3.00 times those without a view, pg_ivm 10.30 times: not 3.5 times"
+        " less",
+        "writes of more rows cost 4.00 times those without a view, pg_ivm 6.04 times: not 2 times"
+        " less",
+        "groups, 8 clients: 0.080 of the transactions without a view, pg_ivm 0.016: not 5 times"
+        " more",
+    ]
+
+
+def test_immediate_is_judged_by_pg_ivm_of_the_same_run() -> None:
+    ways = {"without": 0.1, "by hand": 0.2, "with": 0.2, "without, there": 0.2, "pg_ivm": 1.2}
+    rates = {"without": 1000.0, "with": 200.0, "without, there": 100.0, "pg_ivm": 10.0}
+    figures = [Cost("groups", "INSERT", rows, ways) for rows in (1, 1000)]
+    assert missed_by_immediate([*figures, Rate("groups", 8, rates)]) == [
+        "writes of one row cost 2.00 times those without a view, pg_ivm 6.00 times: not 3.5 times"
+        " less",
+        "groups, 8 clients: 0.200 of the transactions without a view, pg_ivm 0.100: not 5 times"
+        " more",
+    ]
 
 
 # The planner may hash a whole dimension where it could look a few rows up by their key.

@@ -21,7 +21,7 @@ from tests.scale import scaled
 
 Connection = psycopg.Connection[Any]
 CLIENTS = 8
-SECONDS = scaled(6)
+SECONDS = min(30, scaled(6))
 LEVELS = (
     IsolationLevel.READ_COMMITTED,
     IsolationLevel.REPEATABLE_READ,
@@ -105,6 +105,7 @@ def differences(dsn: str) -> dict[str, str]:
     return {name: fault for name, fault in found.items() if fault}
 
 
+@pytest.mark.generated
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "levels",

@@ -197,18 +197,22 @@ def capture(target: Target, /, server_settings: str, **options: Any) -> None:
               help="How many write at once.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=10, show_default=True,
               help="How long they do.")  # fmt: skip
+@click.option("--pg-ivm-dsn", metavar="DSN",
+              help="A database with pg_ivm, for the same writes in the same run.")  # fmt: skip
 @output_options
 @click.pass_obj
 def immediate(target: Target, /, server_settings: str, **options: Any) -> None:
     """Compare writes to sources of an IMMEDIATE table with writes to tables that nobody reads.
 
-    In the end each stream table is compared with its query; a difference ends the run.
+    Triggers written by hand for the same two views are measured beside it. In the end the tables
+    are compared with their queries; a difference ends the run.
     """
     load = writing.Load(options["rows"], options["statements"], options["repeat"],
                         options["clients"], options["seconds"])  # fmt: skip
     with _open(target, server_settings) as (hw, conn):
         host: Json = {**describe_host(conn), "clock": capturing.clock_name(conn)}
-        figures = [_told(f, tell_immediate(f)) for f in writing.measure(hw, conn, load)]
+        measured = writing.measure(hw, load, options["pg_ivm_dsn"])
+        figures = [_told(f, tell_immediate(f)) for f in measured]
     _publish(immediate_json(host, figures), immediate_tables(figures), options)
 
 

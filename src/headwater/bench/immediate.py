@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.api import Headwater
+from headwater.bench import immediate_hand
 from headwater.bench.capture import server_clock
+from headwater.bench.immediate_writes import TOGETHER, VIEWS, WRITES, Write
 from headwater.bench.shop import SCHEMA, execute
+from headwater.errors import MissingComponent
 
-VIEWS = {
-    "groups": "SELECT g, count(*) AS n, sum(v) AS s, avg(v) AS a FROM {schema}.t GROUP BY g",
-    "joined": "SELECT o.id, o.amount, o.customer_id, c.name FROM {schema}.orders o"
-    " JOIN {schema}.customers c ON c.id = o.customer_id",
-}
+NONE, HAND, OURS = "without", "by hand", "with"
+RIVAL_NONE, RIVAL = "without, there", "pg_ivm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,141 +42,85 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """One kind of statement; `n` counts on, `m` rows are written by each."""
-
-    view: str
-    name: str
-    statement: str
-    rows: int = 1
-
-
-# New rows have ids from 10,000,001 on; a DELETE takes away what an INSERT of its size brought.
-WRITES = (
-    Write("groups", "INSERT", "INSERT INTO t VALUES (10000000 + %(n)s, %(n)s %% %(g)s, %(n)s)"),
-    Write("groups", "UPDATE of a value", "UPDATE t SET v = v + 1 WHERE id = %(n)s"),
-    Write("groups", "UPDATE of a group", "UPDATE t SET g = (g + 1) %% %(g)s WHERE id = %(n)s"),
-    Write("groups", "DELETE", "DELETE FROM t WHERE id = 10000000 + %(n)s"),
-    Write(
-        "groups",
-        "INSERT",
-        "INSERT INTO t SELECT 20000000 + %(n)s * 1000 + i, i %% %(g)s, i"
-        " FROM generate_series(1, 1000) AS i",
-        1000,
-    ),
-    Write(
-        "groups",
-        "UPDATE",
-        "UPDATE t SET v = v + 1 WHERE id BETWEEN 20000000 + %(n)s * 1000 + 1"
-        " AND 20000000 + %(n)s * 1000 + 1000",
-        1000,
-    ),
-    Write(
-        "groups",
-        "DELETE",
-        "DELETE FROM t WHERE id BETWEEN 20000000 + %(n)s * 1000 + 1"
-        " AND 20000000 + %(n)s * 1000 + 1000",
-        1000,
-    ),
-    Write(
-        "joined", "INSERT", "INSERT INTO orders VALUES (10000000 + %(n)s, %(n)s %% %(c)s + 1, 5)"
-    ),
-    Write("joined", "UPDATE of a value", "UPDATE orders SET amount = amount + 1 WHERE id = %(n)s"),
-    Write(
-        "joined",
-        "UPDATE of the join key",
-        "UPDATE orders SET customer_id = customer_id %% %(c)s + 1 WHERE id = %(n)s",
-    ),
-    Write("joined", "DELETE", "DELETE FROM orders WHERE id = 10000000 + %(n)s"),
-    Write(
-        "joined",
-        "UPDATE of the other side",
-        "UPDATE customers SET name = name || 'x' WHERE id = %(n)s %% %(c)s + 1",
-    ),
-    Write(
-        "joined",
-        "INSERT",
-        "INSERT INTO orders SELECT 20000000 + %(n)s * 1000 + i, i %% %(c)s + 1, i"
-        " FROM generate_series(1, 1000) AS i",
-        1000,
-    ),
-    Write(
-        "joined",
-        "UPDATE",
-        "UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 20000000 + %(n)s * 1000 + 1"
-        " AND 20000000 + %(n)s * 1000 + 1000",
-        1000,
-    ),
-    Write(
-        "joined",
-        "DELETE",
-        "DELETE FROM orders WHERE id BETWEEN 20000000 + %(n)s * 1000 + 1"
-        " AND 20000000 + %(n)s * 1000 + 1000",
-        1000,
-    ),
-)
-# What many clients do at once; `r` is a random number of the loop.
-TOGETHER = {
-    "groups": "UPDATE {schema}.t SET v = v + 1 WHERE id = 1 + r %% {rows}",
-    "joined": "UPDATE {schema}.orders SET amount = amount + 1, customer_id = 1 + r / 7 %% {few}"
-    " WHERE id = 1 + r %% {rows}",
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
-    """Milliseconds of the server per statement, medians over rounds."""
+    """Milliseconds of the server per statement for each way, medians over rounds."""
 
     view: str
     write: str
     rows: int
-    with_ms: float
-    without_ms: float
-    ratio: float
+    ms: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Transactions per second of so many clients at once."""
+    """Transactions per second of so many clients at once, for each way."""
 
     view: str
     clients: int
-    with_tps: float
-    without_tps: float
+    tps: dict[str, float]
 
 
-def measure(hw: Headwater, conn: Connection[Any], load: Load) -> Iterator[Cost | Rate]:
-    """Measure all writes without and with each view, in a schema that is gone afterwards."""
-    try:
-        for view, text in VIEWS.items():
-            _build(hw, conn, load)
-            without = _costs(conn, load, view)
-            rates = {n: _rate(hw.dsn, load, view, n) for n in load.clients}
-            _build(hw, conn, load)
-            query = text.format(schema=SCHEMA)
-            hw.create_stream_table(f"{SCHEMA}.{view}", query, refresh_mode="IMMEDIATE")
-            costs = _costs(conn, load, view)
-            for write, took in costs.items():
-                alone = without[write]
-                yield Cost(view, write.name, write.rows, took, alone, took / alone)
-            for n in load.clients:
-                yield Rate(view, n, _rate(hw.dsn, load, view, n), rates[n])
-            _check(hw, view)
-    finally:
-        _drop(hw, conn)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The tables of one way, in a schema of their own, and a session that finds them first."""
+
+    way: str
+    schema: str
+    dsn: str
+    conn: Connection[Any]
 
 
-def _check(hw: Headwater, view: str) -> None:
-    found = hw.verify(f"{SCHEMA}.{view}")
-    if not found.equal:
-        raise RuntimeError(f"{view} differs from its query: {found}")
+def measure(hw: Headwater, load: Load, rival: str | None = None) -> Iterator[Cost | Rate]:
+    """Measure all writes in each way, in turns, in schemas that are gone afterwards.
+
+    `rival` is the DSN of a server with pg_ivm, on which writes without a view are measured, too.
+    """
+    with ExitStack() as stack:
+        places = [stack.enter_context(_place(hw.dsn, way)) for way in (NONE, HAND, OURS)]
+        if rival is not None:
+            _require_rival(rival)
+            places += [stack.enter_context(_place(rival, way)) for way in (RIVAL_NONE, RIVAL)]
+        try:
+            for place in places:
+                _build(hw, place, load)
+            for view in VIEWS:
+                yield from _costs(places, load, view)
+            for view in VIEWS:
+                for clients in load.clients:
+                    yield _rates(places, load, view, clients)
+            _check(hw, places)
+        finally:
+            for place in places:
+                _drop(hw, place)
 
 
-def _build(hw: Headwater, conn: Connection[Any], load: Load) -> None:
-    _drop(hw, conn)
-    execute(conn, f"CREATE SCHEMA {SCHEMA}")
-    execute(conn, f"SET search_path = {SCHEMA}; SET synchronous_commit = off")
+@contextmanager
+def _place(dsn: str, way: str) -> Iterator[Place]:
+    names = {NONE: "_none", HAND: "_hand", OURS: "", RIVAL_NONE: "_there", RIVAL: "_rival"}
+    schema = f"{SCHEMA}{names[way]}"
+    given = str(conninfo_to_dict(dsn).get("options") or "")
+    settings = f"-c search_path={schema} -c synchronous_commit=off"
+    own = make_conninfo(dsn, options=f"{given} {settings}".strip())
+    with psycopg.connect(own, autocommit=True) as conn:
+        yield Place(way, schema, own, conn)
+
+
+def _require_rival(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        row = conn.execute("SELECT FROM pg_extension WHERE extname = 'pg_ivm'").fetchone()
+    if row is None:
+        raise MissingComponent(
+            "the server of --pg-ivm-dsn has no pg_ivm in this database",
+            why="the same writes are measured with its views",
+            fix="run CREATE EXTENSION pg_ivm there, or leave the option out",
+        )
+
+
+def _build(hw: Headwater, place: Place, load: Load) -> None:
+    _drop(hw, place)
+    conn = place.conn
     for statement in (
+        f"CREATE SCHEMA {place.schema}",
         "CREATE TABLE t (id bigint PRIMARY KEY, g int, v int)",
         "CREATE TABLE customers (id int PRIMARY KEY, name text)",
         "CREATE TABLE orders (id bigint PRIMARY KEY, customer_id int, amount int)",
@@ -186,37 +132,79 @@ def _build(hw: Headwater, conn: Connection[Any], load: Load) -> None:
         "VACUUM ANALYZE t, customers, orders",
     ):
         execute(conn, statement)
+    _maintain(place)
 
 
-def _drop(hw: Headwater, conn: Connection[Any]) -> None:
-    known = {status.name for status in hw.pgt_status()}
-    for view in VIEWS:
-        if f"{SCHEMA}.{view}" in known:
-            hw.drop_stream_table(f"{SCHEMA}.{view}")
-    execute(conn, f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+def _maintain(place: Place) -> None:
+    if place.way == HAND:
+        immediate_hand.install(place.conn)
+    for view, query in VIEWS.items():
+        if place.way == OURS:
+            with Headwater(place.dsn) as ours:
+                ours.create_stream_table(f"{SCHEMA}.{view}", query, refresh_mode="IMMEDIATE")
+        if place.way == RIVAL:
+            place.conn.execute("SELECT pgivm.create_immv(%s, %s)", (view, query))
 
 
-def _costs(conn: Connection[Any], load: Load, view: str) -> dict[Write, float]:
+def _drop(hw: Headwater, place: Place) -> None:
+    if place.way == OURS:
+        known = {status.name for status in hw.pgt_status()}
+        for view in VIEWS:
+            if f"{SCHEMA}.{view}" in known:
+                hw.drop_stream_table(f"{SCHEMA}.{view}")
+    execute(place.conn, f"DROP SCHEMA IF EXISTS {place.schema} CASCADE")
+
+
+def _check(hw: Headwater, places: Sequence[Place]) -> None:
+    """A way that is fast and wrong is not measured."""
+    for view, query in VIEWS.items():
+        found = hw.verify(f"{SCHEMA}.{view}")
+        if not found.equal:
+            raise RuntimeError(f"{view} differs from its query: {found}")
+        columns = "g, n, s, a" if view == "groups" else "id, amount, customer_id, name"
+        for place in (p for p in places if p.way == HAND):
+            stored = f"SELECT {columns} FROM {view}"
+            row = place.conn.execute(
+                f"SELECT count(*) FROM (({query} EXCEPT ALL {stored}) UNION ALL"
+                f" ({stored} EXCEPT ALL {query})) AS q".encode()
+            ).fetchone()
+            if row != (0,):
+                raise RuntimeError(f"{view}, maintained by hand, differs from its query: {row}")
+
+
+def _costs(places: Sequence[Place], load: Load, view: str) -> Iterator[Cost]:
     """Run every kind of write on the tables of a view, round after round; the first warms up."""
-    clock = server_clock(conn)
-    found: dict[Write, list[float]] = {}
+    found: dict[Write, dict[str, list[float]]] = {}
     for number in range(load.rounds + 1):
         for write in (w for w in WRITES if w.view == view):
-            count = load.single if write.rows == 1 else max(1, load.single // 200)
-            first = number * count
-            began = clock()
-            for n in range(first + 1, first + count + 1):
-                values = {"n": n, "g": load.few // 10, "c": load.few}
-                conn.execute(write.statement.encode(), values, prepare=True)
-            used = (clock() - began) * 1000 / count
-            if number:
-                found.setdefault(write, []).append(used)
-    return {write: statistics.median(times) for write, times in found.items()}
+            for place in places:
+                used = _run(place, load, write, number)
+                if number:
+                    found.setdefault(write, {}).setdefault(place.way, []).append(used)
+    for write, ways in found.items():
+        medians = {way: statistics.median(times) for way, times in ways.items()}
+        yield Cost(view, write.name, write.rows, medians)
+
+
+def _run(place: Place, load: Load, write: Write, number: int) -> float:
+    """Return the milliseconds of the server per statement in one round."""
+    clock = server_clock(place.conn)
+    count = load.single if write.rows == 1 else max(1, load.single // 200)
+    began = clock()
+    for n in range(number * count + 1, number * count + count + 1):
+        values = {"n": n, "g": load.few // 10, "c": load.few}
+        place.conn.execute(write.statement.encode(), values, prepare=True)
+    return (clock() - began) * 1000 / count
+
+
+def _rates(places: Sequence[Place], load: Load, view: str, clients: int) -> Rate:
+    ways = [place for place in places if place.way != HAND]
+    return Rate(view, clients, {p.way: _rate(p.dsn, load, view, clients) for p in ways})
 
 
 def _rate(dsn: str, load: Load, view: str, clients: int) -> float:
     """Let clients write as fast as the server can, each in a loop inside the server."""
-    write = TOGETHER[view].format(schema=SCHEMA, rows=load.rows, few=load.few).replace("%%", "%")
+    write = TOGETHER[view].format(rows=load.rows, few=load.few).replace("%%", "%")
     code = (
         "DO $$ DECLARE r int; BEGIN"
         f" WHILE clock_timestamp() < timestamptz '{{until}}' LOOP"
@@ -227,7 +215,7 @@ def _rate(dsn: str, load: Load, view: str, clients: int) -> float:
 
     def work(until: str) -> int:
         with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute("SET synchronous_commit = off; SET bench.done = 0")
+            conn.execute("SET bench.done = 0")
             conn.execute(code.replace("{until}", until).encode())
             row = conn.execute("SELECT current_setting('bench.done')::int").fetchone()
             return int(row[0]) if row else 0

@@ -32,10 +32,11 @@ def status(target: Target, as_json: bool) -> None:
 
 def print_statuses(statuses: Iterable[Status]) -> None:
     """Print one line for each stream table."""
-    headings = ("name", "status", "mode", "engine", "lag", "target", "refreshed", "errors")
+    headings = ("name", "status", "mode", "engine", "lag", "target", "refreshed", "errors",
+                "followed")  # fmt: skip
     print_table(headings, [
         (s.name, s.status, mode_of(s), s.engine, s.current_lag, s.target_lag, s.last_refresh,
-         s.errors)
+         s.errors, followed(s))
         for s in statuses
     ])  # fmt: skip
 
@@ -45,3 +46,13 @@ def mode_of(status: Status) -> str:
     if status.effective_mode in (None, status.refresh_mode):
         return status.refresh_mode
     return f"{status.refresh_mode}: {status.effective_mode}"
+
+
+def followed(status: Status) -> str:
+    """Say what writers made an IMMEDIATE table do, as far as the server counts it."""
+    if status.followed_rows is None:
+        return ""
+    rows = f"{status.followed_rows:,} rows"
+    if status.followed_statements is None or status.followed_ms is None:
+        return rows
+    return f"{status.followed_statements:,} statements, {rows}, {status.followed_ms:,.0f} ms"

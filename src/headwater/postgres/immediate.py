@@ -15,12 +15,12 @@ from headwater.postgres.immediate_code import (
     anew_function,
     event_function,
     follow_statement,
-    opening_function,
     pending_function,
     truncate_functions,
 )
 from headwater.postgres.immediate_locks import SLOTS, describe_locks
-from headwater.postgres.immediate_view import View, locks_name, pending_name
+from headwater.postgres.immediate_view import View, locks_name, pending_name, since_name
+from headwater.postgres.immediate_whole import opening_function
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.storage import load_plan
 
@@ -80,7 +80,9 @@ def install(conn: Connection[Any], st: StreamTable) -> None:
 
 
 def _create_tables(conn: Connection[Any], view: View) -> None:
-    locks = view.locks
+    locks, since = view.locks, since_name(view.pgt_id)
+    conn.execute(f"CREATE TABLE IF NOT EXISTS {since} (since timestamptz NOT NULL)")
+    conn.execute(f"INSERT INTO {since} SELECT now() WHERE NOT EXISTS (SELECT FROM {since})")
     if not locks.is_none:
         table, last = locks_name(view.pgt_id), 0 if locks.whole else 2 * SLOTS - 1
         conn.execute(

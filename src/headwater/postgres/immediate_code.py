@@ -7,10 +7,11 @@ more function, which reads what was collected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headwater.algebra.ops import Empty, Scan
+from headwater.algebra.ops import Empty, Op, Scan
 from headwater.catalog.names import quote_identifier
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.apply import (
@@ -28,9 +29,11 @@ from headwater.postgres.immediate_groups import (
     variables,
 )
 from headwater.postgres.immediate_rows import find_change, row_statement
+from headwater.postgres.immediate_single import Short, short_group, short_rows, state_variables
 from headwater.postgres.immediate_slots import (
     later_lock_statement,
     lock_statement,
+    look_at_slots,
     single_lock_lines,
 )
 from headwater.postgres.immediate_view import (
@@ -42,12 +45,31 @@ from headwater.postgres.immediate_view import (
     read_pending,
     read_transition,
 )
-from headwater.postgres.quote import WEIGHT, dollar_quoted, identifier, listed
+from headwater.postgres.immediate_whole import (
+    collecting_lines,
+    fresh_lines,
+    open_setting,
+    released_line,
+    truncating_lines,
+)
+from headwater.postgres.quote import WEIGHT, dollar_quoted, identifier, listed, literal
 from headwater.postgres.render import Renderer
 from headwater.postgres.storage import current_query
 
 SMALL = 50  # changed rows up to which a statement keeps the plan of its first call
 _VARIABLES = tuple(f"__pgt_{name}" for name in COUNTS)
+_ALLOWING = "'pg_trickle.refreshing'"
+_WAS = f"coalesce(current_setting({_ALLOWING}, true), '')"
+_NOW = f"__pgt_text := set_config({_ALLOWING}, 'on', true);"
+_LATER = f"__pgt_text := set_config({_ALLOWING}, __pgt_was, true);"
+_OWN = {
+    "rows": "int",
+    "single": "boolean",
+    "open": "int",
+    "held": "boolean",
+    "text": "text",
+    "was": "text",
+}
 
 
 class InlineReader(DeltaReader):
@@ -66,51 +88,71 @@ def follow_statement(view: View, selects: dict[int, str]) -> str:
 
 def event_function(view: View, oid: int, event: str) -> str:
     """Return the statement that makes the function of one source and one event."""
-    rows = "old_rows" if event == "delete" else "new_rows"
-    lines = [f"SELECT count(*) FROM (SELECT FROM {rows} LIMIT {SMALL + 1}) AS q INTO __pgt_rows;"]
+    step, selects = _event_step(view, oid, event)
+    table = "old_rows" if event == "delete" else "new_rows"
+    count = f"SELECT count(*) FROM (SELECT FROM {table} LIMIT {SMALL + 1}) AS q INTO __pgt_rows;"
+    lines, look = [count], dict[str, tuple[str, str]]()
+    if step is not None and step.short is not None:
+        look = look_at_slots(view, oid, event) | step.short.look
+        lines = _shortly(view, event, step.short, look)
+        lines.append(f"IF __pgt_single THEN __pgt_rows := 1; ELSE {count} END IF;")
+    lines += fresh_lines(view)
     if not view.is_isolated:
-        lines += _collecting(view, oid, read_transition(event, view.columns[oid]))
-    lines += ["IF __pgt_rows = 0 THEN RETURN NULL; END IF;", *_following(view, oid, event)]
-    return _function(view, function_name(view.pgt_id, oid, event), "trigger", lines)
+        lines += collecting_lines(view, oid, read_transition(event, view.columns[oid]))
+    lines.append("IF __pgt_rows = 0 THEN RETURN NULL; END IF;")
+    if step is not None:
+        lines += _following(view, event, step, selects)
+    types = {name: type for name, (_, type) in look.items()}
+    return _function(view, function_name(view.pgt_id, oid, event), "trigger", lines, types)
 
 
-def _collecting(view: View, oid: int, select: str) -> list[str]:
-    """Keep the change for later unless this is the only trigger of its statement."""
-    opened, held = _setting(view, "open"), _setting(view, "held")
-    return [
-        f"__pgt_open := coalesce(nullif(current_setting({opened}, true), ''), '1')::int - 1;",
-        f"__pgt_text := set_config({opened}, __pgt_open::text, true);",
-        f"__pgt_held := coalesce(current_setting({held}, true), '') = 'on';",
-        "IF __pgt_held OR (__pgt_open > 0 AND __pgt_rows > 0) THEN",
-        f"  {collect_statement(view, oid, select)};",
-        f"  __pgt_text := set_config({held}, 'on', true);",
-        f"  IF __pgt_open <= 0 THEN PERFORM {function_name(view.pgt_id)}(); END IF;",
-        "  RETURN NULL;",
-        "END IF;",
-        "IF __pgt_open > 0 THEN RETURN NULL; END IF;",
-    ]
+def _shortly(view: View, event: str, short: Short, look: dict[str, tuple[str, str]]) -> list[str]:
+    """Follow a single row the short way; the rest of the function is for all else.
+
+    One statement finds what is wanted of the first row, whether there is no other, and the
+    settings: a line less is time saved, since each is made ready anew in every transaction.
+    """
+    test = "__pgt_single AND current_setting('transaction_isolation') = 'read committed'"
+    first = [_NOW]
+    if not view.is_isolated:
+        test, first = f"{test} AND {open_setting(view)} = 'x'", [released_line(view), _NOW]
+    if "__pgt_same" in look:
+        test = f"{test} AND __pgt_same"
+    if short.idle:
+        first.insert(0, f"IF {short.idle} THEN RETURN NULL; END IF;")
+    first += single_lock_lines(view, event, look)
+    done = [*short.then, _LATER, "RETURN NULL;"]
+    if not short.is_certain:
+        done = ["IF FOUND THEN", *done, "END IF;", _LATER]
+    looking = _looking(event, short, look)
+    return [looking, f"IF {test} THEN", *first, f"{short.statement};", *done, "END IF;"]
 
 
-def collect_statement(view: View, oid: int, select: str) -> str:
-    """Return the statement that keeps changes until the last trigger."""
-    columns = listed([*(identifier(c.name) for c in view.columns[oid]), WEIGHT])
-    return (
-        f"INSERT INTO {pending_name(view.pgt_id, oid)} (__xid, {columns})"
-        f" SELECT {XID}, {columns} FROM ({select}) AS c"
-    )
-
-
-def _setting(view: View, what: str) -> str:
-    return f"'pg_trickle.{what}_{view.pgt_id}'"
+def _looking(event: str, short: Short, look: dict[str, tuple[str, str]]) -> str:
+    tables = {"insert": "new_rows AS n", "delete": "old_rows AS o"}
+    rows = short.source or tables.get(event, "old_rows AS o, new_rows AS n")
+    table = "old_rows" if event == "delete" else "new_rows"
+    wanted = {"__pgt_single": f"NOT EXISTS (SELECT FROM {table} OFFSET 1)", "__pgt_was": _WAS}
+    wanted |= {name: f"({value})" for name, (value, _) in look.items()}
+    return f"SELECT {listed(wanted.values())} FROM {rows} LIMIT 1 INTO {listed(wanted)};"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The statement that applies a change, where its results go, and what is done with them."""
+    """The statement that applies a change, where its results go, and what is done with them.
+
+    `short` does it for one changed row, if it finds what it looks for.
+    """
 
     statement: str
-    into: tuple[str, ...]
-    then: tuple[str, ...]
+    into: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    short: Short | None = None
+
+    @property
+    def target(self) -> str:
+        """The clause that says where the results go."""
+        return f" INTO {listed(self.into)}" if self.into else ""
 
 
 def _step(view: View, reader: DeltaReader, changed: frozenset[int]) -> Step | None:
@@ -118,49 +160,75 @@ def _step(view: View, reader: DeltaReader, changed: frozenset[int]) -> Step | No
     groups = find_groups(view.plan)
     if groups is None:
         rendered = render_differential(view.plan, view.target, changed, reader)
-        return Step(rendered, _VARIABLES, _checked(view)) if rendered is not None else None
+        test = "__pgt_expected <> __pgt_deleted + __pgt_updated OR __pgt_damaged <> 0"
+        then = _checked(view, test, "__pgt_expected", "__pgt_deleted + __pgt_updated")
+        return Step(rendered, _VARIABLES, then) if rendered is not None else None
     change = differentiate(groups.root.input, changed)
     if isinstance(change, Empty):
         return None
     keys = tuple(variables(groups))
     hide = f"IF {keys[0]} IS NOT NULL THEN\n{hiding_statement(groups, view.target)};\nEND IF;"
     upsert = upsert_statement(groups, view.target, reader.renderer, change)
-    return Step(upsert, ("__pgt_damaged", *keys), (*_checked(view), hide))
+    return Step(upsert, ("__pgt_damaged", *keys), (*_checked(view, "__pgt_damaged <> 0"), hide))
 
 
 def _event_step(view: View, oid: int, event: str) -> tuple[Step | None, dict[int, str]]:
     """Return how the change of one event is applied, and where locks read it."""
     columns = view.columns[oid]
     passing = find_change(view.plan, oid, event)
+    groups = find_groups(view.plan)
+    step: Step | None
     if passing is not None:
-        into = ("__pgt_deleted", "__pgt_expected")
-        step = Step(row_statement(event, view.target, passing), into, _checked(view))
-        return step, {oid: read_both(event, columns)}
-    if find_groups(view.plan) is not None:
         selects = {oid: read_both(event, columns)}
-        return _step(view, InlineReader(selects), frozenset(selects)), selects
-    selects = {oid: read_transition(event, columns)}
-    return _step(view, DeltaReader(selects), frozenset(selects)), selects
+        step = _row_step(view, oid, event, passing)
+    elif groups is None:
+        selects = {oid: read_transition(event, columns)}
+        step = _step(view, DeltaReader(selects), frozenset(selects))
+    else:
+        selects = {oid: read_both(event, columns)}
+        step = _step(view, InlineReader(selects), frozenset(selects))
+        short = short_group(groups, view.target, event, step.then) if step else None
+        step = replace(step, short=short) if step else None
+    return _with_short(view, oid, event, step) if step else None, selects
 
 
-def _following(view: View, oid: int, event: str) -> list[str]:
+def _row_step(view: View, oid: int, event: str, change: Op) -> Step:
+    statement = row_statement(event, view.target, change)
+    short = short_rows(view.plan, view.target, oid, event)
+    if event == "insert":
+        return Step(statement, short=short)
+    then = _checked(view, "__pgt_expected <> __pgt_deleted", "__pgt_expected", "__pgt_deleted")
+    return Step(statement, ("__pgt_deleted", "__pgt_expected"), then, short)
+
+
+def _with_short(view: View, oid: int, event: str, step: Step) -> Step:
+    """Leave out the short way where it takes too few locks; let it take those of one value always.
+
+    Locks of groups and images come from the change, which the short way does not compute.
+    """
+    locks = view.locks
+    later = locks.groups or (locks.images and event != "insert")
+    if later or (not locks.whole and len(locks.values.get(oid, ())) > 1):
+        return replace(step, short=None)
+    if step.short is not None or not look_at_slots(view, oid, event):
+        return step
+    short = Short(f"{step.statement}{step.target}", step.then, is_certain=True)
+    return replace(step, short=short)
+
+
+def _following(view: View, event: str, step: Step, selects: dict[int, str]) -> list[str]:
     """Take the locks, then apply the change; few rows by a plan that is kept, many by a new one."""
-    step, selects = _event_step(view, oid, event)
-    if step is None:
-        return []
     locking = [lock_statement(view, selects)]
     if event != "insert" or not view.locks.images:
         locking.append(later_lock_statement(view, selects))
-    steps = [s for s in locking if s is not None]
-    into = f"INTO {listed(step.into)}"
+    locks = [s for s in locking if s is not None]
     anew = [
         "__pgt_text := set_config('enable_seqscan', 'on', true);",
-        *(f"EXECUTE {dollar_quoted(s)};" for s in steps),
-        f"EXECUTE {dollar_quoted(step.statement)} {into};",
+        *(f"EXECUTE {dollar_quoted(s)};" for s in locks),
+        f"EXECUTE {dollar_quoted(step.statement)}{step.target};",
     ]
-    kept = [*_kept_locks(view, selects, steps), f"{step.statement} {into};"]
-    lines = [f"IF __pgt_rows <= {SMALL} THEN", *kept, "ELSE", *anew, "END IF;", *step.then]
-    return _allowed(lines)
+    kept = [*(f"{s};" for s in locks), f"{step.statement}{step.target};"]
+    return _allowed([f"IF __pgt_rows <= {SMALL} THEN", *kept, "ELSE", *anew, "END IF;", *step.then])
 
 
 def _allowed(lines: Sequence[str]) -> list[str]:
@@ -168,37 +236,18 @@ def _allowed(lines: Sequence[str]) -> list[str]:
 
     Not by a setting of the function: only a superuser may give it one that no module has defined.
     """
-    setting = "'pg_trickle.refreshing'"
-    return [
-        f"__pgt_was := coalesce(current_setting({setting}, true), '');",
-        f"__pgt_text := set_config({setting}, 'on', true);",
-        *lines,
-        f"__pgt_text := set_config({setting}, __pgt_was, true);",
-    ]
+    return [f"__pgt_was := {_WAS};", _NOW, *lines, _LATER]
 
 
-def _kept_locks(view: View, selects: dict[int, str], steps: list[str]) -> list[str]:
-    """Return the lines that take locks by kept plans; one changed row has the shorter way."""
-    lines = [f"{s};" for s in steps]
-    single = single_lock_lines(view, selects)
-    if single is None:
-        return lines
-    return ["IF __pgt_rows = 1 THEN", *single, "ELSE", lines[0], "END IF;", *lines[1:]]
-
-
-def _checked(view: View) -> tuple[str, ...]:
+def _checked(view: View, test: str, expected: str = "0", found: str = "0") -> tuple[str, ...]:
+    damaged = "__pgt_damaged" if "__pgt_damaged" in test else "0"
     fault = (
-        f"RAISE EXCEPTION '% does not hold the rows that it should', {_literal(view.target.name)}"
+        f"RAISE EXCEPTION '% does not hold the rows that it should', {literal(view.target.name)}"
         " USING ERRCODE = 'HW203', DETAIL = format('%s rows should go, %s were found; %s groups"
-        " would have a negative count', __pgt_expected, __pgt_deleted + __pgt_updated,"
-        " __pgt_damaged), HINT = 'Refresh the stream table: that computes it anew.';"
+        f" would have a negative count', {expected}, {found}, {damaged}),"
+        " HINT = 'Refresh the stream table: that computes it anew.';"
     )
-    test = "__pgt_expected <> __pgt_deleted + __pgt_updated OR __pgt_damaged <> 0"
     return f"IF {test} THEN", fault, "END IF;"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def pending_function(view: View) -> str:
@@ -207,10 +256,10 @@ def pending_function(view: View) -> str:
     locking = [lock_statement(view, pending), later_lock_statement(view, pending)]
     step = _pending_step(view)
     lines = [
-        f"__pgt_text := set_config({_setting(view, 'held')}, '', true);",
+        released_line(view),
         "__pgt_text := set_config('enable_seqscan', 'on', true);",
         *(f"EXECUTE {dollar_quoted(s)};" for s in locking if s is not None),
-        f"EXECUTE {dollar_quoted(step.statement)} INTO {listed(step.into)};",
+        f"EXECUTE {dollar_quoted(step.statement)}{step.target};",
         *step.then,
     ]
     return _function(view, function_name(view.pgt_id), "void", _allowed(lines))
@@ -255,76 +304,39 @@ def anew_function(view: View, sources: Sequence[str], canonical: str) -> str:
     return _function(view, function_name(view.pgt_id, "anew"), "void", _allowed(lines))
 
 
-def opening_function(view: View) -> str:
-    """Return the statement that makes the function which counts the statements under way."""
-    opened = _setting(view, "open")
-    code = (
-        "BEGIN\n"
-        f"PERFORM pg_catalog.set_config({opened}, (coalesce(nullif("
-        f"pg_catalog.current_setting({opened}, true), ''), '0')::pg_catalog.int4"
-        " OPERATOR(pg_catalog.+) 1)::pg_catalog.text, true);\n"
-        "RETURN NULL;\nEND"
-    )
-    return (
-        f"CREATE OR REPLACE FUNCTION {function_name(view.pgt_id, 'open')}() RETURNS trigger"
-        f" LANGUAGE plpgsql AS {dollar_quoted(code)}"
-    )
-
-
 def truncate_functions(view: View, oid: int) -> list[str]:
-    """Return the statements that make the functions before and after TRUNCATE.
-
-    Before it the rows are there to be collected; after it they are followed. Under a frozen
-    snapshot TRUNCATE also removes rows that its transaction cannot see.
-    """
-    columns = view.columns[oid]
-    own = [identifier(c.name) for c in columns]
-    select = f"SELECT {listed([*own, f'-1 AS {WEIGHT}'])} FROM ONLY %s"
-    copy = collect_statement(view, oid, select).replace("%", "%%").replace("ONLY %%s", "ONLY %s")
-    opened, held = _setting(view, "open"), _setting(view, "held")
-    shown = _literal(view.target.name)
-    before = [
-        "IF current_setting('transaction_isolation') <> 'read committed' THEN",
-        f"RAISE EXCEPTION '% cannot be truncated in this transaction', TG_RELID::regclass"
-        " USING ERRCODE = 'feature_not_supported',"
-        f" DETAIL = format('The stream table %s follows it, and TRUNCATE also removes rows that"
-        f" a transaction of this isolation level cannot see.', {shown}),"
-        " HINT = 'Use READ COMMITTED, or DELETE.';",
-        "END IF;",
-        f"__pgt_open := coalesce(nullif(current_setting({opened}, true), ''), '0')::int + 1;",
-        f"__pgt_text := set_config({opened}, __pgt_open::text, true);",
-        f"__pgt_text := set_config({held}, 'on', true);",
-        f"EXECUTE format({dollar_quoted(copy)}, TG_RELID::regclass);",
-        "RETURN NULL;",
-    ]
-    after = [
-        f"__pgt_open := coalesce(nullif(current_setting({opened}, true), ''), '1')::int - 1;",
-        f"__pgt_text := set_config({opened}, __pgt_open::text, true);",
-        f"IF __pgt_open <= 0 THEN PERFORM {function_name(view.pgt_id)}(); END IF;",
-    ]
+    """Return the statements that make the functions before and after TRUNCATE."""
+    before, after = truncating_lines(view, oid)
     return [
         _function(view, function_name(view.pgt_id, oid, "truncate"), "trigger", before),
         _function(view, function_name(view.pgt_id, oid, "truncated"), "trigger", after),
     ]
 
 
-def _function(view: View, name: str, returns: str, lines: Sequence[str]) -> str:
+def _function(
+    view: View, name: str, returns: str, lines: Sequence[str], own: dict[str, str] | None = None
+) -> str:
     """Run as the owner of the stream table, under settings that the writer cannot choose."""
     body = "\n".join([*lines, "RETURN NULL;"] if returns == "trigger" else lines)
-    groups = find_groups(view.plan)
-    types = {name: "bigint := 0" for name in _VARIABLES} | (variables(groups) if groups else {})
-    declared = "".join(f"{name} {type};\n" for name, type in types.items())
-    own = "rows int", "open int", "low int", "high int", "held boolean", "text text", "was text"
-    declared += "".join(f"__pgt_{variable};\n" for variable in own)
+    types = {name: "bigint" for name in _VARIABLES} | _group_variables(view)
+    types |= {f"__pgt_{name}": type for name, type in _OWN.items()} | (own or {})
+    # Each variable takes time at each call, so only those in use are declared.
+    used = {name: type for name, type in types.items() if re.search(rf"\b{name}\b", body)}
+    declared = "".join(f"{name} {type};\n" for name, type in used.items())
     code = f"#variable_conflict use_column\nDECLARE\n{declared}BEGIN\n{body}\nEND"
     sets = "".join(
-        f" SET {quote_name(name)} = {_literal(value)}" for name, value in view.settings.items()
+        f" SET {quote_name(name)} = {literal(value)}" for name, value in view.settings.items()
     )
     return (
         f"CREATE OR REPLACE FUNCTION {name}() RETURNS {returns}"
         " LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
         f"{sets} AS {dollar_quoted(code)}"
     )
+
+
+def _group_variables(view: View) -> dict[str, str]:
+    groups = find_groups(view.plan)
+    return variables(groups) | state_variables(groups) if groups else {}
 
 
 def quote_name(setting: str) -> str:

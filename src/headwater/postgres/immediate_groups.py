@@ -71,7 +71,7 @@ def upsert_statement(groups: Groups, target: Target, renderer: Renderer, change:
     """
     renderer.add("added", _added(groups, target, renderer, change))
     renderer.add("shown", _shown(groups, target))
-    hidden = f"NOT ({_is_shown(groups)})"
+    hidden = f"NOT ({is_shown(groups)})"
     keys = [f"array_agg({identifier(k.name)}) FILTER (WHERE {hidden})" for k in groups.keys]
     count = identifier(groups.root.count.name)
     outputs = [f"count(*) FILTER (WHERE {count} < 0)", *keys]
@@ -98,8 +98,8 @@ def _added(groups: Groups, target: Target, renderer: Renderer, change: Op) -> st
     )
 
 
-def _is_shown(groups: Groups) -> str:
-    """A group of no rows may not bear its expressions."""
+def is_shown(groups: Groups) -> str:
+    """Return the test that a group shows; one of no rows may not bear its expressions."""
     there = f"{identifier(groups.root.count.name)} > 0"
     if not groups.shown.conjuncts:
         return there
@@ -112,7 +112,7 @@ def _shown(groups: Groups, target: Target) -> str:
     others = tuple(c for c in target.columns if c.name not in groups.key)
     key = listed(map(identifier, groups.key))
     insert = f"INSERT INTO {target.name} AS t ({listed(names)}) SELECT {values} FROM added"
-    return f"{insert} WHERE {_is_shown(groups)}\nON CONFLICT ({key}) {overwriting(others)}"
+    return f"{insert} WHERE {is_shown(groups)}\nON CONFLICT ({key}) {overwriting(others)}"
 
 
 def overwriting(columns: Schema) -> str:

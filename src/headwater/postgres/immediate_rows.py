@@ -35,19 +35,18 @@ def find_change(plan: Maintenance, oid: int, event: str) -> Op | None:
 def row_statement(event: str, target: Target, change: Op) -> str:
     """Return the statement that follows one event.
 
-    It returns how many rows it took away and how many it should have.
+    It returns how many rows it took away and how many it should have; an INSERT returns nothing.
     """
     return {"insert": _insert, "delete": _delete, "update": _update}[event](target, change)
 
 
 def _insert(target: Target, change: Op) -> str:
     columns = listed(identifier(c.name) for c in target.columns)
-    insert = f"INSERT INTO {target.name} ({columns}) {_rows(change, 'new_rows')}"
-    return f"WITH came AS ({insert}) SELECT 0, 0"
+    return f"INSERT INTO {target.name} ({columns}) {rows_of(change, 'new_rows')}"
 
 
 def _delete(target: Target, change: Op) -> str:
-    gone = f"SELECT {_key(target)} FROM ({_rows(change, 'old_rows')}) AS q"
+    gone = f"SELECT {_key(target)} FROM ({rows_of(change, 'old_rows')}) AS q"
     return (
         f"WITH gone AS MATERIALIZED ({gone}),\ndeleted AS ({_deleted(target, 'gone')})"
         "\nSELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM gone)"
@@ -60,13 +59,13 @@ def _update(target: Target, change: Op) -> str:
     key_images = {c.name for c in target.key_columns if c.type.is_image}
     others = tuple(c for c in target.columns if c.name not in key_images)
     gone = (
-        f"SELECT {key} FROM ({_rows(change, 'old_rows')}) AS q EXCEPT SELECT {key} FROM came"
+        f"SELECT {key} FROM ({rows_of(change, 'old_rows')}) AS q EXCEPT SELECT {key} FROM came"
         if key
         else "SELECT WHERE NOT EXISTS (SELECT FROM came)"
     )
     conflict = f"ON CONFLICT ({key}) {overwriting(others)}"
     return (
-        f"WITH came AS MATERIALIZED ({_rows(change, 'new_rows')}),"
+        f"WITH came AS MATERIALIZED ({rows_of(change, 'new_rows')}),"
         f"\ngone AS MATERIALIZED ({gone}),\ndeleted AS ({_deleted(target, 'gone')}),"
         f"\nwritten AS (INSERT INTO {target.name} AS t ({columns})"
         f" SELECT {columns} FROM came WHERE TRUE {conflict})"
@@ -87,7 +86,7 @@ def _key(target: Target) -> str:
     return listed(identifier(k.name) for k in target.key_columns)
 
 
-def _rows(change: Op, table: str) -> str:
+def rows_of(change: Op, table: str) -> str:
     """Return the rows that a change brings or takes, read from one transition table."""
     renderer = Renderer()
     made = renderer.render(_reading(change, table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from headwater.algebra.ops import Consolidate, schema
 from headwater.delta.differentiate import differentiate
@@ -23,21 +23,41 @@ def lock_statement(view: View, selects: dict[int, str]) -> str | None:
     return _taken(table, parts, 0) if parts else None
 
 
-def single_lock_lines(view: View, selects: dict[int, str]) -> list[str] | None:
+def look_at_slots(view: View, oid: int, event: str) -> dict[str, tuple[str, str]]:
+    """Return what to look up of one changed row: the slots of its values, the lower one first.
+
+    Nothing if more values may be wanted, or none are.
+    """
+    locks = view.locks
+    wanted = () if locks.whole else locks.values.get(oid, ())
+    if len(wanted) != 1:
+        return {}
+    slots = []
+    for side in {"insert": "n", "delete": "o", "update": "on"}[event]:
+        values = tuple((f"{side}.{identifier(name)}", type) for name, type in wanted[0])
+        there = " AND ".join(f"{v} IS NOT NULL" for v, _ in values)
+        slots.append(f"CASE WHEN {there} THEN {slot_of(values)} END")
+    if event != "update":
+        return {"__pgt_low": (slots[0], "int")}
+    both = ", ".join(slots)
+    return {"__pgt_low": (f"least({both})", "int"), "__pgt_high": (f"greatest({both})", "int")}
+
+
+def single_lock_lines(view: View, event: str, look: Container[str]) -> list[str]:
     """Return the lines that take the locks of one changed row: of one value, or of two in order.
 
-    None if more values may be wanted, or none are.
+    To look at the row in the same statement would take longer.
     """
-    locks, table = view.locks, locks_name(view.pgt_id)
-    parts = [] if locks.whole else _value_slots(locks, selects)
-    if len(parts) != 1:
-        return None
-    take = f"UPDATE {table} SET taken = taken + 1 WHERE slot ="
-    return [
-        f"SELECT min(slot), max(slot) FROM ({parts[0]}) AS w INTO __pgt_low, __pgt_high;",
-        f"{take} __pgt_low;",
-        f"IF __pgt_high <> __pgt_low THEN {take} __pgt_high; END IF;",
-    ]
+    take = f"UPDATE {locks_name(view.pgt_id)} SET taken = taken + 1"
+    if view.locks.whole:
+        return [f"{take};"]
+    if "__pgt_low" not in look:
+        return []
+    lines = [f"{take} WHERE slot = __pgt_low;"]
+    if event == "update":
+        second = f"{take} WHERE slot = __pgt_high"
+        lines.append(f"IF __pgt_high <> __pgt_low THEN {second}; END IF;")
+    return lines
 
 
 def _taken(table: str, parts: Sequence[str], first: int) -> str:

@@ -57,6 +57,11 @@ def locks_name(pgt_id: int) -> str:
     return f"{SCHEMA}.locks_{pgt_id}"
 
 
+def since_name(pgt_id: int) -> str:
+    """Return the table with a row that only those see whose snapshot knows of the triggers."""
+    return f"{SCHEMA}.since_{pgt_id}"
+
+
 def pending_name(pgt_id: int, oid: int) -> str:
     """Return the table that collects the changes of a source until the last trigger."""
     return f"{SCHEMA}.pending_{pgt_id}_{oid}"

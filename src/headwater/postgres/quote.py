@@ -15,6 +15,11 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """Return text as a string constant."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def dollar_quoted(code: str) -> str:
     """Return code as a string constant, whatever names it holds."""
     tag = "$code$"

@@ -55,12 +55,21 @@ def test_immediate(database: str) -> None:
         "--clients", "2", "--seconds", "0.3",
     )  # fmt: skip
     assert {cost["view"] for cost in document["costs"]} == {"groups", "joined"}
-    assert all(cost["ratio"] > 0 for cost in document["costs"])
-    assert [(r["view"], r["clients"], r["with_tps"] > 0) for r in document["rates"]] == [
+    assert all(cost["ratios"].keys() == {"by hand", "with"} for cost in document["costs"])
+    assert document["totals"].keys() == {"single", "bulk"}
+    assert [(r["view"], r["clients"], r["tps"]["with"] > 0) for r in document["rates"]] == [
         ("groups", 2, True),
         ("joined", 2, True),
     ]
     assert_nothing_left(database)
+
+
+def test_pg_ivm_must_be_there(database: str) -> None:
+    result = CliRunner().invoke(
+        main, ["--dsn", database, "bench", "immediate", "--pg-ivm-dsn", database]
+    )
+    assert result.exit_code == 4
+    assert "HW-304: the server of --pg-ivm-dsn has no pg_ivm in this database" in result.output
 
 
 def assert_nothing_left(dsn: str) -> None:
