@@ -62,9 +62,7 @@ def create_table(conn: Connection[Any], schema: str, name: str, query: str) -> i
     return _oid(conn, shown)
 
 
-def adopt_table(
-    conn: Connection[Any], schema: str, name: str, columns: tuple[Column, ...]
-) -> int:
+def adopt_table(conn: Connection[Any], schema: str, name: str, columns: tuple[Column, ...]) -> int:
     """Empty a table that has the query's exact columns, and return its oid."""
     shown = qualified_name(schema, name)
     row = conn.execute(

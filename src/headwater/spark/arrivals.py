@@ -65,14 +65,13 @@ def _net(moved: dict[str, Any], value: str) -> int:
     return found.came + found.went if found else 0
 
 
-def _attribute(scan: Scan, column: str) -> tuple[str, str]:
-    """Return a column of a scan as the server knows it, and its type."""
-    at = names(scan.columns).index(column)
-    return scan.attributes[at], scan.columns[at].type.name
+def _attribute(scan: Scan, column: str) -> str:
+    """Return a column of a scan as the server knows it."""
+    return scan.attributes[names(scan.columns).index(column)]
 
 
 def _is_indexed(conn: Connection[Any], meeting: Meeting) -> bool:
-    attribute, _ = _attribute(meeting.state, meeting.state_column)
+    attribute = _attribute(meeting.state, meeting.state_column)
     values = {"oid": meeting.state.source.oid, "attribute": attribute}
     row = conn.execute(_INDEXED, values).fetchone()
     return row is not None and bool(row[0])
@@ -80,10 +79,10 @@ def _is_indexed(conn: Connection[Any], meeting: Meeting) -> bool:
 
 def _counted(conn: Connection[Any], meeting: Meeting, values: list[str]) -> dict[str, int]:
     """Return how many rows the state has for each of the values that it has."""
-    attribute, type = _attribute(meeting.state, meeting.state_column)
+    attribute = _attribute(meeting.state, meeting.state_column)
     rows = conn.execute(
-        f"SELECT {attribute}::text, count(*) FROM {meeting.state.source.name}"
-        f" WHERE {attribute} = ANY (%s::text[]::{type}[]) GROUP BY {attribute}",
+        f"SELECT {attribute}::text AS value, count(*) AS n FROM {meeting.state.source.name}"
+        f" WHERE {attribute} = ANY (%s::text[]::bigint[]) GROUP BY {attribute}",
         [values],
     ).fetchall()
     return dict(rows)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Traces = Mapping[int, Standing]
 
 MANY_KEYS = 500  # longer lists gain nothing over a scan
-_NUMBERED = ("smallint", "integer", "bigint", "date")
+_NUMBERED = ("smallint", "integer", "bigint")  # whose text is the same under any setting
 _LISTED = ("smallint", "integer", "bigint", "string", "date")
 MANY_ROWS = 1 << 15  # more are not held in memory, neither by Spark's driver nor by this process
 _MANY_CHANGES = 1 << 18  # more are not looked at one by one

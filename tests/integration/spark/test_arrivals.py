@@ -108,3 +108,13 @@ def test_without_an_index_the_state_is_read(hw: Headwater, conn: Connection) -> 
     assert find_difference(conn, QUERY, "totals") is None
     _order(conn, 1001)
     assert _skipped(hw, conn)[0] == 0
+
+
+def test_keys_of_different_widths(hw: Headwater, conn: Connection) -> None:
+    """An order may have a number that no line could name."""
+    conn.execute("ALTER TABLE lines DROP CONSTRAINT lines_order_id_fkey")
+    conn.execute("ALTER TABLE orders ALTER COLUMN id TYPE bigint")
+    hw.refresh_stream_table("totals")
+    conn.execute("INSERT INTO orders VALUES (5000000000, 3)")
+    _order(conn, 1001)
+    _skipped(hw, conn)
