@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 
 from headwater.api.create import create_stream_table, make_request
@@ -121,21 +122,26 @@ def _renamed(conn: Connection[Any], query: str, columns: tuple[str, ...]) -> str
     if not columns:
         return query
     query = query.strip().rstrip(";").strip()
-    stored = describe_here(conn, query)
-    if len(columns) > len(stored):
+    try:
+        named = describe_here(conn, query, columns)
+    except psycopg.errors.SyntaxError as error:
+        stored = describe_here(conn, query)  # in which an error of the query itself comes again
+        if len(columns) <= len(stored):
+            raise
         raise InvalidArgument(
             "too many column names were specified",
             f"the query has {len(stored)} columns, the list {len(columns)}",
             "leave some out",
-        )
-    names = listed(identifier(name) for name in (*columns, *stored[len(columns) :]))
+        ) from error
+    names = listed(map(identifier, named))
     return f"SELECT {names} FROM ({query}) AS named ({names})"
 
 
-def describe_here(conn: Connection[Any], query: str) -> list[str]:
-    """Return the names of a query's columns, under the caller's search_path."""
+def describe_here(conn: Connection[Any], query: str, columns: tuple[str, ...] = ()) -> list[str]:
+    """Return the names of a query's columns, the first as given, under the caller's search_path."""
+    given = f" ({listed(map(identifier, columns))})" if columns else ""
     with conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW headwater_columns AS {query}", binary=True)
+        conn.execute(f"CREATE TEMPORARY VIEW headwater_columns{given} AS {query}", binary=True)
         return [c.name for c in describe(conn, "SELECT * FROM pg_temp.headwater_columns")]
 
 

@@ -8,6 +8,7 @@ SELECT pgivm.create_immv('sold', 'SELECT s.no, g.id, g.label, s.pieces * g.price
 SELECT pgivm.create_immv('loose(thing, n)', 'SELECT g.label, s.pieces FROM sales s, goods g WHERE g.id = s.good');
 SELECT pgivm.create_immv('pairs', 'SELECT a.no AS a, b.no AS b FROM sales a JOIN sales b ON a.good = b.good');
 SELECT pgivm.create_immv('all_goods', 'SELECT g.id, g.label, s.no FROM goods g LEFT JOIN sales s ON s.good = g.id');
+SELECT pgivm.create_immv('twins(one, other)', 'SELECT a.no, b.no FROM sales a JOIN sales b ON a.good = b.good');
 SELECT same('sold'), same('loose'), same('pairs'), same('all_goods');
 INSERT INTO sales VALUES (14, 3, 8), (15, 3, 8);
 UPDATE goods SET price = price + 1 WHERE id <> 2;
@@ -24,4 +25,4 @@ SELECT same('sold'), same('loose'), same('pairs'), same('all_goods');
 TRUNCATE sales;
 SELECT same('sold'), same('loose'), same('pairs'), same('all_goods');
 COMMIT;
-SELECT same('sold'), same('loose'), same('pairs'), same('all_goods');
+SELECT same('sold'), same('twins'), same('loose'), same('pairs'), same('all_goods');
