@@ -19,7 +19,6 @@ from typing import Any
 
 import headwater
 from headwater.api import refresh
-from headwater.catalog import epochs
 from headwater.postgres.refresh import Stopwatch
 from headwater.spark import loading, session
 from headwater.spark.compute import Compute
@@ -29,7 +28,7 @@ from headwater.spark.traces import Trace
 # Functions at whose end, or at whose beginning, a step is reached; the other steps are those that
 # the refresh itself takes the time of: spark, land, apply.
 AFTER = {
-    "epoch": (epochs, "record_epoch"),
+    "epoch": (refresh, "open_epoch"),
     "append": (Trace, "append"),
     "loaded": (loading, "_run"),
     "before commit": (refresh, "_clean_sole"),
