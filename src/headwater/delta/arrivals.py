@@ -34,7 +34,7 @@ from headwater.algebra.ops import (
 )
 from headwater.algebra.schema import names
 from headwater.algebra.walk import distinct, rebuild
-from headwater.delta.pushdown import with_side
+from headwater.delta.pushdown import opposite_of, with_side
 from headwater.delta.registry import derive
 from headwater.delta.simplify import simplify
 
@@ -85,7 +85,7 @@ class _Found:
     def split(self, rest: tuple[str, ...], changed: frozenset[int]) -> Op:
         """Return the two terms of the join."""
         state = getattr(self.join, self.side)
-        other = getattr(self.join, _opposite(self.side))
+        other = getattr(self.join, opposite_of(self.side))
         column = self.meeting.change_column
 
         def of(picked: bool) -> Op:
@@ -94,16 +94,12 @@ class _Found:
 
             return _follow(other, self.name, pick)
 
-        opposite = _opposite(self.side)
+        opposite = opposite_of(self.side)
         came = with_side(with_side(self.join, self.side, derive(state.input)), opposite, of(False))
         terms: list[Op] = [simplify(came, changed)]
         if rest:
             terms.append(with_side(self.join, opposite, of(True)))
         return UnionAll(tuple(terms), schema(self.join))
-
-
-def _opposite(side: str) -> str:
-    return "left" if side == "right" else "right"
 
 
 def _found(op: Op) -> Iterator[_Found]:
@@ -117,7 +113,7 @@ def _found(op: Op) -> Iterator[_Found]:
 
 
 def _met(op: Join, side: str, state: After) -> Iterator[_Found]:
-    own, other = set(names(schema(state))), getattr(op, _opposite(side))
+    own, other = set(names(schema(state))), getattr(op, opposite_of(side))
     for pair in filter(None, map(equality, op.on)):
         ours, theirs = pair if pair[0] in own else pair[::-1]
         if ours not in own or theirs in own:

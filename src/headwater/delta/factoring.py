@@ -13,7 +13,7 @@ from headwater.algebra.expr import Expr
 from headwater.algebra.ops import After, Join, Negate, Op, UnionAll, schema
 from headwater.algebra.schema import names
 from headwater.algebra.walk import rebuild
-from headwater.delta.pushdown import with_side
+from headwater.delta.pushdown import opposite_of, with_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _united(op: UnionAll) -> Op:
 
 
 def _factors(arm: Op) -> tuple[_Factor, ...]:
-    join = arm.input if isinstance(arm, Negate) else arm
+    join = _unsigned(arm)
     if not isinstance(join, Join):
         return ()
     return _Factor("left", join.left, join.on), _Factor("right", join.right, join.on)
@@ -62,13 +62,16 @@ def _factors(arm: Op) -> tuple[_Factor, ...]:
 
 def _joined(arms: list[Op], factor: _Factor) -> Op:
     """Join the factor with the union of the other sides, signed as their arms."""
-    opposite = "left" if factor.side == "right" else "right"
+    opposite = opposite_of(factor.side)
     others: list[Op] = []
     for arm in arms:
-        join = arm.input if isinstance(arm, Negate) else arm
-        other = getattr(join, opposite)
+        other = getattr(_unsigned(arm), opposite)
         others.append(Negate(other) if isinstance(arm, Negate) else other)
-    first = arms[0].input if isinstance(arms[0], Negate) else arms[0]
+    first = _unsigned(arms[0])
     assert isinstance(first, Join)
     columns = schema(getattr(first, opposite))
     return with_side(first, opposite, UnionAll(tuple(others), columns))
+
+
+def _unsigned(arm: Op) -> Op:
+    return arm.input if isinstance(arm, Negate) else arm

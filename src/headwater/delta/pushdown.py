@@ -74,6 +74,11 @@ def _joined(op: Join, columns: tuple[str, ...], keys: Op) -> Op:
     return Restrict(op, columns, keys) if pushed is op else pushed
 
 
+def opposite_of(side: str) -> str:
+    """Return the other side of a join."""
+    return "left" if side == "right" else "right"
+
+
 def with_side(op: J, side: str, new: Op) -> J:
     """Return a join with one side replaced."""
     return replace(op, left=new) if side == "left" else replace(op, right=new)

@@ -64,6 +64,7 @@ class Compute:
         self._kept: list[DataFrame] = []
         self._views: set[str] = set()
         self._opened: dict[str, Trace] = {}
+        self._weights: dict[tuple[int, int], dict[str, Weights]] = {}
         self._group = uuid.uuid4().hex
         self.statements: list[str] = []
 
@@ -203,8 +204,11 @@ class Compute:
         if self.wires[name].kind not in _NUMBERED or sum(f.rows for f in files) > _MANY_CHANGES:
             return None
         at = self._position(scan, name)
-        found = weights_of(self._trace(standing), files, at, (self._after, self._upto))
-        return {str(value): weights for value, weights in found.items()}
+        if (scan.source.oid, at) not in self._weights:
+            found = weights_of(self._trace(standing), files, at, (self._after, self._upto))
+            texts = {str(value): weights for value, weights in found.items()}
+            self._weights[scan.source.oid, at] = texts
+        return self._weights[scan.source.oid, at]
 
     def _position(self, scan: Scan, name: str) -> int:
         of = dict(zip(names(scan.columns), scan.attributes, strict=True))

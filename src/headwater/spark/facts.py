@@ -29,6 +29,7 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import names
+from headwater.delta.pushdown import opposite_of
 
 
 class Facts(Protocol):
@@ -49,7 +50,7 @@ def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[s
 
     NULL matches nothing.
     """
-    state, other = getattr(op, side), getattr(op, "left" if side == "right" else "right")
+    state, other = getattr(op, side), getattr(op, opposite_of(side))
     if not _has_state(state):
         return
     own = set(names(schema(state)))
