@@ -1,23 +1,6 @@
 -- IMMEDIATE tables: what their triggers need besides the functions that are made for each, and what
 -- keeps those right when a table is altered.
 
--- An active IMMEDIATE table stands at every moment: its data are as new as the question.
-CREATE OR REPLACE VIEW pgtrickle.pgt_status AS
-SELECT format('%I.%I', pgt_schema, pgt_name) AS name,
-       status,
-       refresh_mode,
-       target_lag,
-       current_lag,
-       last_refresh_at AS last_refresh,
-       consecutive_errors AS errors,
-       CASE WHEN refresh_mode = 'IMMEDIATE' AND status = 'ACTIVE' AND is_populated THEN now()
-            ELSE data_timestamp END AS data_timestamp,
-       coalesce(effective_engine, engine) AS engine,
-       effective_mode,
-       reason
-  FROM pgtrickle.stream_tables_info
- ORDER BY pgt_schema, pgt_name;
-
 -- Put the triggers of one stream table and one of its sources on a table: the source itself, or a
 -- partition or child of it, whose own name a statement may use. They fire ALWAYS, also in sessions
 -- of the replica role.
@@ -50,9 +33,10 @@ BEGIN
 END
 $$;
 
--- Take away what follows the sources of a stream table; the triggers go with their functions.
+-- Take away what follows the sources of a stream table; the triggers go with their functions, of
+-- which nobody needs to hear.
 CREATE FUNCTION pgtrickle.remove_following(own_id bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 AS $$
 DECLARE
     doomed text;
@@ -67,7 +51,8 @@ BEGIN
     FOR doomed IN
         SELECT c.oid::regclass::text FROM pg_class c
          WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'r'
-           AND (c.relname = 'locks_' || own_id OR starts_with(c.relname, format('pending_%s_', own_id)))
+           AND (c.relname IN ('locks_' || own_id, 'since_' || own_id)
+                OR starts_with(c.relname, format('pending_%s_', own_id)))
     LOOP
         EXECUTE format('DROP TABLE %s', doomed);
     END LOOP;

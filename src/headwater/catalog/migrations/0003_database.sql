@@ -251,9 +251,6 @@ BEGIN ATOMIC
      WHERE answer IS NOT NULL;
 END;
 
--- Of triggers that go with their functions nobody needs to hear.
-ALTER FUNCTION pgtrickle.remove_following(bigint) SET client_min_messages = warning;
-
 -- A stream table that was dropped by hand, and that nobody else reads, leaves the catalog at once if
 -- its writers maintained it. What is captured for others is looked after by the next verb.
 CREATE FUNCTION pgtrickle.forget_dropped() RETURNS event_trigger

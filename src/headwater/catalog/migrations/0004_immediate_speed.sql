@@ -14,6 +14,8 @@ BEGIN
 END
 $$;
 
+-- An active IMMEDIATE table stands at every moment: its data are as new as the question.
+--
 -- How often, how long, and by how many rows writers moved an IMMEDIATE table: PostgreSQL's own
 -- statistics, since a counter of ours would be a row that all writers wait for. The server counts
 -- statements and time only under track_functions = 'pl' (or 'all'), and rows always, with those that
@@ -53,28 +55,3 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT s.* FROM pgtrickle.pgt_status s;
 END;
-
--- Take away what follows the sources of a stream table; the triggers go with their functions.
-CREATE OR REPLACE FUNCTION pgtrickle.remove_following(own_id bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
-AS $$
-DECLARE
-    doomed text;
-BEGIN
-    FOR doomed IN
-        SELECT p.oid::regprocedure::text FROM pg_proc p
-         WHERE p.pronamespace = 'pgtrickle_state'::regnamespace
-           AND (p.proname = 'follow_' || own_id OR starts_with(p.proname, format('follow_%s_', own_id)))
-    LOOP
-        EXECUTE format('DROP FUNCTION %s CASCADE', doomed);
-    END LOOP;
-    FOR doomed IN
-        SELECT c.oid::regclass::text FROM pg_class c
-         WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'r'
-           AND (c.relname IN ('locks_' || own_id, 'since_' || own_id)
-                OR starts_with(c.relname, format('pending_%s_', own_id)))
-    LOOP
-        EXECUTE format('DROP TABLE %s', doomed);
-    END LOOP;
-END
-$$;
