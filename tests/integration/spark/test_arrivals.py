@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
-import headwater
 from headwater.api import Headwater
 from tests.battery.oracle import find_difference
-from tests.integration.spark.conftest import OPTIONS
-from tests.servers import Server
 
 Connection = psycopg.Connection[Any]
 SETUP = """
@@ -30,25 +25,15 @@ SELECT customer, count(*) AS n, sum(amount) AS total
 
 
 @pytest.fixture
-def dsn(pg18: Server) -> Iterator[str]:
-    made = pg18.create_database()
-    with psycopg.connect(made) as conn:
-        conn.execute(SETUP.encode())
-    yield made
-    pg18.drop_database(made)
-
-
-@pytest.fixture
 def conn(dsn: str) -> Iterator[Connection]:
     with psycopg.connect(dsn, autocommit=True) as opened:
         yield opened
 
 
 @pytest.fixture
-def hw(dsn: str, tmp_path: Path, spark: SparkSession) -> Iterator[Headwater]:
-    with headwater.connect(dsn, lake=str(tmp_path), spark_master=OPTIONS.master) as opened:
-        opened.create_stream_table("totals", QUERY, refresh_mode="DIFFERENTIAL", engine="spark")
-        yield opened
+def hw(hw: Headwater) -> Headwater:
+    hw.create_stream_table("totals", QUERY, refresh_mode="DIFFERENTIAL", engine="spark")
+    return hw
 
 
 def _skipped(hw: Headwater, conn: Connection) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from headwater.catalog.traces import RETIRED
 from headwater.spark import ingest
 from tests.battery.oracle import find_difference
 from tests.integration.spark.conftest import OPTIONS
-from tests.servers import Server
 from tests.spark_traces import list_traces, prove_traces
 
 Connection = psycopg.Connection[Any]
@@ -28,15 +27,6 @@ INSERT INTO orders SELECT n, n % 7, n, 'n' || n FROM generate_series(1, 60) AS n
 WIDE = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 NARROW = "SELECT customer, count(*) AS n FROM orders GROUP BY customer"
 NOTES = "SELECT note, count(*) AS n FROM orders GROUP BY note"
-
-
-@pytest.fixture
-def dsn(pg18: Server) -> Iterator[str]:
-    made = pg18.create_database()
-    with psycopg.connect(made) as conn:
-        conn.execute(SETUP.encode())
-    yield made
-    pg18.drop_database(made)
 
 
 @pytest.fixture

@@ -15,15 +15,12 @@ import pyarrow
 import pyarrow.compute
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
-import headwater
 from headwater.api import Headwater
 from headwater.cli import main
 from headwater.errors import InvalidArgument, NotFound
 from headwater.spark import ingest
 from tests.battery.oracle import find_difference
-from tests.integration.spark.conftest import OPTIONS
 from tests.servers import Server
 from tests.spark_traces import list_traces, prove_traces
 
@@ -56,12 +53,6 @@ def dsn(pg18: Server) -> Iterator[str]:
 @pytest.fixture
 def conn(dsn: str) -> Iterator[Connection]:
     with psycopg.connect(dsn, autocommit=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def hw(dsn: str, tmp_path: Path, spark: SparkSession) -> Iterator[Headwater]:
-    with headwater.connect(dsn, lake=str(tmp_path), spark_master=OPTIONS.master) as opened:
         yield opened
 
 

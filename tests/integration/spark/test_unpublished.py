@@ -9,14 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
-import headwater
 from headwater.api import Headwater
 from headwater.errors import AlreadyExists, InvalidArgument, SourceAltered, UnsupportedQuery
 from headwater.spark import ingest
-from tests.integration.spark.conftest import OPTIONS
-from tests.servers import Server
 
 Connection = psycopg.Connection[Any]
 SETUP = """
@@ -38,23 +34,8 @@ QUERIES = {
 
 
 @pytest.fixture
-def dsn(pg18: Server) -> Iterator[str]:
-    made = pg18.create_database()
-    with psycopg.connect(made) as conn:
-        conn.execute(SETUP.encode())
-    yield made
-    pg18.drop_database(made)
-
-
-@pytest.fixture
 def conn(dsn: str) -> Iterator[Connection]:
     with psycopg.connect(dsn, autocommit=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def hw(dsn: str, tmp_path: Path, spark: SparkSession) -> Iterator[Headwater]:
-    with headwater.connect(dsn, lake=str(tmp_path), spark_master=OPTIONS.master) as opened:
         yield opened
 
 
