@@ -19,7 +19,8 @@ HeadwaterError
 ├── SourceChanged      HW-2xx   the sources no longer fit the definition: rebuild
 │   ├── SourceDropped       HW-201
 │   ├── SourceAltered       HW-202
-│   └── StreamTableDamaged  HW-203
+│   ├── StreamTableDamaged  HW-203
+│   └── CatalogRestored     HW-204   the catalog came from another database
 ├── Unavailable        HW-3xx   the surroundings refuse for now: try again later
 │   ├── ServerUnreachable   HW-301
 │   ├── LockTimeout         HW-302
@@ -51,6 +52,7 @@ class HeadwaterError(Exception):
 
     code: ClassVar[str]
     retry: ClassVar[Retry] = Retry.NEVER
+    is_recorded = False  # whether the history of a stream table tells of it
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)  # positional, so that the error survives pickling
@@ -173,6 +175,12 @@ class StreamTableDamaged(SourceChanged):
     """The stored rows are not those that the last refresh left."""
 
     code = "HW-203"
+
+
+class CatalogRestored(SourceChanged):
+    """The catalog came out of a dump, or with a copy of its database, and names other relations."""
+
+    code = "HW-204"
 
 
 class Unavailable(HeadwaterError):

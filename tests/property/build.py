@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import Expr, as_column, column, text
 from headwater.algebra.keys import unique_keys
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
-    Call,
     Filter,
     Join,
-    Kind,
     Op,
     Output,
     Project,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.algebra.ops import Op
 from headwater.delta.differentiate import differentiate
-from headwater.reference.evaluate import evaluate
+from headwater.reference.evaluate import When, evaluate
 from headwater.reference.zset import Zset, add
 from tests.property.data import State, between
 
@@ -18,6 +18,7 @@ def delta_of(view: Op, before: State, after: State) -> Zset:
 
 
 def is_exact(view: Op, before: State, after: State) -> bool:
-    """view(before) ⊎ Δ = view(after)."""
-    expected = state_of(view, after)
-    return add(state_of(view, before), delta_of(view, before, after)) == expected
+    """view(before) ⊎ Δ = view(after), each state with the clock of its own."""
+    db = between(before, after)
+    old, new = (evaluate(view, db, when) for when in (When.BEFORE, When.AFTER))
+    return add(old, delta_of(view, before, after)) == new

@@ -23,6 +23,12 @@ def test_delta_leads_from_before_to_after(case: Case) -> None:
     assert is_exact(case.view, *case.states)
 
 
+@settings(max_examples=scaled(100))
+@given(cases(clocks=True))
+def test_delta_follows_the_time(case: Case) -> None:
+    assert is_exact(case.view, *case.states)
+
+
 @settings(max_examples=scaled(180))
 @given(cases())
 def test_terms_of_unchanged_sources_are_not_needed(case: Case) -> None:

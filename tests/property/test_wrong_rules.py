@@ -17,6 +17,7 @@ from headwater.algebra.ops import (
     AntiJoin,
     Before,
     Consolidate,
+    Expand,
     Filter,
     Join,
     Keys,
@@ -26,7 +27,10 @@ from headwater.algebra.ops import (
     Repeat,
     Restrict,
     SemiJoin,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
     schema,
 )
 from headwater.algebra.schema import names
@@ -85,7 +89,36 @@ def anti_join_is_bilinear(op: AntiJoin) -> Op:
     return UnionAll((new, Negate(lost)), schema(op))
 
 
-def aggregate_terms(op: Aggregate, touched: Op) -> tuple[Op, Op]:
+def semi_join_terms(op: SemiJoin, touched: Op) -> tuple[Op, Op, Op]:
+    return (
+        replace(op, left=derive(op.left), right=After(op.right)),
+        AntiJoin(touched, Before(op.right), op.on),
+        Negate(AntiJoin(touched, After(op.right), op.on)),
+    )
+
+
+def semi_join_forgets_right(op: SemiJoin) -> Op:
+    return replace(op, left=derive(op.left), right=After(op.right))
+
+
+def semi_join_only_gains(op: SemiJoin) -> Op:
+    """A last match that goes takes its row along."""
+    touched = SemiJoin(Before(op.left), derive(op.right), op.on)
+    return UnionAll(semi_join_terms(op, touched)[:2], schema(op))
+
+
+def semi_join_touches_new_left(op: SemiJoin) -> Op:
+    touched = SemiJoin(After(op.left), derive(op.right), op.on)
+    return UnionAll(semi_join_terms(op, touched), schema(op))
+
+
+def semi_join_is_bilinear(op: SemiJoin) -> Op:
+    """One match more is no row more if there was a match before."""
+    new = replace(op, left=derive(op.left), right=After(op.right))
+    return UnionAll((new, SemiJoin(Before(op.left), derive(op.right), op.on)), schema(op))
+
+
+def aggregate_terms(op: Aggregate | Window, touched: Op) -> tuple[Op, Op]:
     return (
         replace(op, input=Restrict(After(op.input), op.keys, touched)),
         Negate(replace(op, input=Restrict(Before(op.input), op.keys, touched))),
@@ -107,8 +140,56 @@ def aggregate_is_linear(op: Aggregate) -> Op:
     return replace(op, input=Keys(derive(op.input), names(schema(op.input))))
 
 
+def window_is_linear(op: Window) -> Op:
+    """The rows that did not change have new values too."""
+    touched = Keys(derive(op.input), names(schema(op.input)))
+    after = replace(op, input=Restrict(After(op.input), names(schema(op.input)), touched))
+    before = replace(op, input=Restrict(Before(op.input), names(schema(op.input)), touched))
+    return UnionAll((after, Negate(before)), schema(op))
+
+
+def window_keeps_old_values(op: Window) -> Op:
+    return aggregate_terms(op, Keys(derive(op.input), op.keys))[0]
+
+
+def window_forgets_null_partition(op: Window) -> Op:
+    tests = tuple(text(column(key), " IS NOT NULL") for key in op.keys)
+    touched = Keys(Filter(derive(op.input), tests), op.keys)
+    return Consolidate(UnionAll(aggregate_terms(op, touched), schema(op)))
+
+
+def expand_forgets_copies(op: Expand) -> Op:
+    return Keys(replace(op, input=derive(op.input)), names(schema(op)))
+
+
+def whole_sees_first_input(op: Whole) -> Op:
+    first, rest = op.inputs[:1], tuple(map(After, op.inputs[1:]))
+    after, before = (replace(op, inputs=(*map(state, first), *rest)) for state in (After, Before))
+    return UnionAll((after, Negate(before)), schema(op))
+
+
+def whole_keeps_old_rows(op: Whole) -> Op:
+    return replace(op, inputs=tuple(map(After, op.inputs)))
+
+
+def timed_forgets_the_clock(op: Timed) -> Op:
+    """Rows also come and go as time passes."""
+    return Filter(derive(op.input), op.conjuncts)
+
+
+def timed_asks_the_old_clock(op: Timed) -> Op:
+    return Filter(derive(op.input), op.past)
+
+
 def filter_forgets_signs(op: Filter) -> Op:
     return replace(op, input=Keys(derive(op.input), names(schema(op.input))))
+
+
+def timed_sees_new_rows_twice(op: Timed) -> Op:
+    """What came is in the state after the change already."""
+    enter = Filter(After(op.input), op.conjuncts)
+    leave = Filter(Before(op.input), op.past)
+    return UnionAll((derive(op.input), enter, Negate(leave)), schema(op))
 
 
 def project_forgets_copies(op: Project) -> Op:
@@ -132,10 +213,23 @@ WRONG: list[tuple[type[Op], Callable[[Any], Op]]] = [
     (AntiJoin, anti_join_forgets_left),
     (AntiJoin, anti_join_touches_new_left),
     (AntiJoin, anti_join_is_bilinear),
+    (SemiJoin, semi_join_forgets_right),
+    (SemiJoin, semi_join_only_gains),
+    (SemiJoin, semi_join_touches_new_left),
+    (SemiJoin, semi_join_is_bilinear),
+    (Window, window_is_linear),
+    (Window, window_keeps_old_values),
+    (Window, window_forgets_null_partition),
+    (Expand, expand_forgets_copies),
+    (Whole, whole_sees_first_input),
+    (Whole, whole_keeps_old_rows),
+    (Timed, timed_forgets_the_clock),
+    (Timed, timed_asks_the_old_clock),
     (Aggregate, aggregate_keeps_old_value),
     (Aggregate, aggregate_forgets_null_group),
     (Aggregate, aggregate_is_linear),
     (Filter, filter_forgets_signs),
+    (Timed, timed_sees_new_rows_twice),
     (Project, project_forgets_copies),
     (Repeat, repeat_forgets_factor),
     (UnionAll, union_forgets_last_arm),
@@ -148,7 +242,7 @@ def test_a_wrong_rule_is_found(
 ) -> None:
     monkeypatch.setitem(RULES, kind, wrong)
     search = settings(max_examples=3000, phases=[Phase.generate], database=None)
-    find(cases(), is_wrong, settings=search, random=Random(1))
+    find(cases(clocks=kind is Timed), is_wrong, settings=search, random=Random(1))
 
 
 def is_wrong(case: Case) -> bool:

@@ -9,23 +9,29 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
+from headwater.algebra.calls import Kind
 from headwater.algebra.expr import Expr, column, text
 from headwater.algebra.ops import (
     AntiJoin,
+    Expand,
     Filter,
     Join,
-    Kind,
     Op,
     Output,
     Project,
     Repeat,
     Scan,
+    SemiJoin,
     Single,
+    Timed,
+    Whole,
+    Window,
     schema,
 )
 from headwater.algebra.pretty import pretty
 from headwater.algebra.schema import BIGINT, NUMERIC, Column, Schema, SqlType
 from headwater.algebra.walk import scans
+from headwater.reference.expressions import REACHED, UNION
 from tests.property.build import INTEGER, INTEGERS, NUMBERS, Build, widest
 from tests.property.data import RELATIONS, State, histories
 
@@ -52,17 +58,17 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, changes: int = 1) -> Case:
-    view = draw(views())
+def cases(draw: st.DrawFn, changes: int = 1, *, clocks: bool = False) -> Case:
+    view = draw(views(clocks=clocks))
     return Case(view, draw(histories({scan.source.oid for scan in scans(view)}, changes)))
 
 
 @st.composite
-def views(draw: st.DrawFn) -> Op:
+def views(draw: st.DrawFn, *, clocks: bool = False) -> Op:
     """Draw shallow trees more often: what goes wrong inside them shows at the root."""
     depth = draw(st.sampled_from((1, 2, 2, 2, 3, 3, 4)))
     leaves = draw(st.sampled_from((1, 2, 2, 2, 3, 3)))
-    op = Grower(draw).grow(depth, leaves)
+    op = Grower(draw, clocks=clocks).grow(depth, leaves)
     return named(op, draw(st.permutations(schema(op)))) if draw(st.booleans()) else op
 
 
@@ -80,8 +86,8 @@ class Grower:
     each makes the delta of what is above it several times longer.
     """
 
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
+    def __init__(self, draw: st.DrawFn, *, clocks: bool = False) -> None:
+        self._draw, self._clocks = draw, clocks
         self._build = Build()
         self._keyed_left = MAX_KEYED
 
@@ -89,13 +95,16 @@ class Grower:
         if depth == 0:
             return self._leaf()
         if leaves > 1 and self._draw(st.integers(0, 4)):
-            pairs = (self._anti_join, self._outer_join, self._set_operation, self._anti_join)
-            make = self._pick_operator((self._join, self._union), pairs)
+            joins = (self._anti_join, self._semi_join, self._outer_join)
+            keyed = (*joins, self._set_operation, self._whole)
+            make = self._pick_operator((self._join, self._union), keyed)
             ours = self._draw(st.integers(1, leaves - 1))
             return make(self.grow(depth - 1, ours), self.grow(depth - 1, leaves - ours))
-        linear = (self._project, self._filter, self._repeat)
-        keyed = (self._aggregate, self._distinct, self._aggregate)
-        return self._pick_operator(linear, keyed)(self.grow(depth - 1, leaves))
+        linear = (self._project, self._filter, self._repeat, self._expand)
+        if self._clocks and self._draw(st.booleans()):
+            return self._timed(self.grow(depth - 1, leaves))
+        grouping = (self._aggregate, self._distinct, self._aggregate, self._window, self._window)
+        return self._pick_operator(linear, grouping)(self.grow(depth - 1, leaves))
 
     def _pick_operator(self, others: tuple[F, ...], keyed: tuple[F, ...]) -> F:
         make = self._pick(others + keyed if self._keyed_left else others)
@@ -122,6 +131,32 @@ class Grower:
         if not found:
             return op
         return Filter(op, tuple(self._test(found) for _ in range(self._pick((1, 1, 1, 2)))))
+
+    def _timed(self, op: Op) -> Op:
+        """A condition before and another after: any two tell whether both are asked in place."""
+        found = _numbers(op)
+        if not found:
+            return op
+        now, past = self._clock_test(found), self._clock_test(found)
+        return Timed(op, now, past)
+
+    def _clock_test(self, found: Schema) -> tuple[Expr, ...]:
+        positive, present = (
+            text(column(self._pick(found).name), test) for test in (" > 0", " IS NOT NULL")
+        )
+        return self._pick(((positive,), (present,), (positive, present)))
+
+    def _expand(self, op: Op) -> Op:
+        numbers, lists = _numbers(op), [c for c in schema(op) if c.type == INTEGERS]
+        calls = [text("generate_series(1, ", column(c.name), ")") for c in numbers[:2]]
+        calls += [text("unnest(", column(c.name), ")") for c in lists]
+        if not calls:
+            return op
+        functions = (self._pick(calls),) if self._draw(st.booleans()) else tuple(calls[:2])
+        numbered = self._draw(st.booleans())
+        made = [self._build.fresh("v", INTEGER) for _ in functions]
+        made += [self._build.fresh("at", BIGINT, nullable=False)] if numbered else []
+        return Expand(op, functions, tuple(made), numbered)
 
     def _project(self, op: Op) -> Op:
         wanted = [self._output(op) for _ in range(self._draw(st.integers(1, 3)))]
@@ -157,6 +192,34 @@ class Grower:
         calls = [self._call(found) for _ in range(self._draw(st.integers(0, 2)))] if found else []
         return self._build.aggregate(op, [c.name for c in keys], calls)
 
+    def _window(self, op: Op) -> Op:
+        """Sorted by all columns beside what the window asks for, so that only copies tie."""
+        found = _numbers(op)
+        if len(found) < len(schema(op)) or not found:
+            return op
+        keys = tuple(c.name for c in self._some(found)[:2])
+        by = self._some(found)[:1]
+        calls = tuple(self._windowed(found, keys, by) for _ in range(self._draw(st.integers(1, 2))))
+        return Window(op, keys, tuple(column(c.name) for c in found), calls)
+
+    def _windowed(self, found: Schema, keys: tuple[str, ...], by: Sequence[Column]) -> Output:
+        of = self._pick(found)
+        value = column(of.name)
+        function, type = self._pick(
+            (
+                (text("row_number()"), BIGINT),
+                (text("rank()"), BIGINT),
+                (text("sum(", value, ")"), SUM_TYPE[of.type]),
+                (text("count(", value, ")"), BIGINT),
+                (text("count(*)"), BIGINT),
+            )
+        )
+        over: list[str | Expr] = [function, " OVER ("]
+        for word, names in (("PARTITION BY ", keys), (" ORDER BY ", [c.name for c in by])):
+            for number, name in enumerate(names):
+                over += [", " if number else word, column(name)]
+        return Output(self._build.fresh("w", type), text(*over, ")"))
+
     def _call(self, found: Schema) -> tuple[Kind, SqlType, Expr]:
         of = self._pick(found)
         value = column(of.name)
@@ -165,7 +228,8 @@ class Grower:
                 (Kind.SUM, SUM_TYPE[of.type], value),
                 (Kind.MIN, of.type, value),
                 (Kind.MAX, of.type, value),
-                (Kind.OPAQUE, BIGINT, text("count(DISTINCT ", value, ")")),
+                (Kind.DISTINCT, BIGINT, text("count(DISTINCT ", value, ")")),
+                (Kind.DISTINCT, SUM_TYPE[of.type], text("coalesce(sum(DISTINCT ", value, "), 0)")),
                 (Kind.OPAQUE, INTEGERS, text("array_agg(", value, " ORDER BY ", value, ")")),
             )
         )
@@ -174,6 +238,22 @@ class Grower:
 
     def _join(self, left: Op, right: Op) -> Op:
         return Join(left, right, self._on(left, right))
+
+    def _semi_join(self, left: Op, right: Op) -> Op:
+        return SemiJoin(left, right, self._on(left, right))
+
+    def _whole(self, left: Op, right: Op) -> Op:
+        """Distinct union, or what can be reached from the left by steps of the right."""
+        ours, theirs = self._aligned(left, right)
+        wide = [c.type for c in schema(ours)] == [c.type for c in schema(theirs)]
+        if not wide or not schema(ours):
+            return SemiJoin(left, right, self._on(left, right))
+        is_chain = len(schema(ours)) == len(("a", "b"))
+        said = REACHED if is_chain and self._draw(st.booleans()) else UNION
+        before, between, after = said.replace("#1", "#0").split("#0")
+        made = tuple(self._build.fresh(c.name, c.type) for c in schema(ours))
+        parts = (before, 0, between, 1, after)
+        return Whole((ours, theirs), tuple(part for part in parts if part != ""), made)
 
     def _anti_join(self, left: Op, right: Op) -> Op:
         return AntiJoin(left, right, self._on(left, right))

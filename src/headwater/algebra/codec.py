@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from typing import Any
 
-from headwater.algebra import expr, ops, schema
+from headwater.algebra import calls, expr, ops, outside, schema
 from headwater.algebra.schema import Column, Schema
 from headwater.errors import bug
 
@@ -14,7 +14,7 @@ Json = Any  # what JSON decodes to
 
 _TYPES: dict[str, type] = {
     cls.__name__: cls
-    for module in (expr, ops, schema)
+    for module in (calls, expr, ops, outside, schema)
     for cls in vars(module).values()
     if isinstance(cls, type) and (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum))
 }

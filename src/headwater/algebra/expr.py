@@ -97,3 +97,22 @@ def equality(conjunct: Expr) -> tuple[str, str] | None:
         case (Ref(left), " = ", Ref(right)):
             return left, right
     return None
+
+
+def matching(conjunct: Expr) -> tuple[str, str] | None:
+    """Return both columns if the conjunct sets them equal, with or without NULL equal to NULL."""
+    match conjunct.parts:
+        case (Ref(left), " IS NOT DISTINCT FROM ", Ref(right)):
+            return left, right
+    return equality(conjunct)
+
+
+def only_value(call: Expr) -> tuple[str, str] | None:
+    """Return the column and the mark of an aggregate that takes the only value that is marked.
+
+    It is how a subquery's value is taken from among the padding; of several values it takes any.
+    """
+    match call.parts:
+        case ("(array_agg(", Ref(value), ") FILTER (WHERE ", Ref(mark), " = 1))[1]"):
+            return value, mark
+    return None

@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from headwater.algebra.expr import Expr, as_column, equality
+from headwater.algebra.expr import Expr, as_column, matching
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
+    Expand,
     Filter,
     Join,
+    Loop,
     Op,
     Project,
     Scan,
     SemiJoin,
     Single,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
     schema,
 )
-from headwater.algebra.schema import compare_alike, names
+from headwater.algebra.schema import FIXED_SIZE, compare_alike, names
 
 Key = frozenset[str]
 _ENOUGH = 8  # keys kept per operator: a wide join of tables with many keys has a product of them
@@ -38,8 +43,10 @@ def unique_keys(op: Op) -> tuple[Key, ...]:  # noqa: C901, PLR0911 - one line pe
             return _best(frozenset(of[a] for a in key) for key in wanted)
         case Single():
             return (frozenset(),)
-        case Filter():
+        case Filter() | Timed() | Window():
             return unique_keys(op.input)
+        case Expand(numbered=True):
+            return _best(key | {op.columns[-1].name} for key in unique_keys(op.input))
         case SemiJoin() | AntiJoin():
             return unique_keys(op.left)
         case Aggregate():
@@ -48,6 +55,8 @@ def unique_keys(op: Op) -> tuple[Key, ...]:  # noqa: C901, PLR0911 - one line pe
             return _projected(op)
         case Join():
             return _joined(op)
+        case Whole(loop=Loop()) if all(c.type.name in FIXED_SIZE for c in op.columns):
+            return (frozenset(names(op.columns)),)  # a set, whose rows fit into an index
         case UnionAll(disjoint=key) if key:
             return (frozenset(key),)
     return ()
@@ -96,7 +105,7 @@ def _equated(on: tuple[Expr, ...], side: Op, other: Op) -> Key:
     """
     own = set(names(schema(side)))
     of = {c.name: c for c in (*schema(side), *schema(other))}
-    pairs = (pair for pair in map(equality, on) if pair is not None)
+    pairs = (pair for pair in map(matching, on) if pair is not None)
     across = [(a, b) for a, b in pairs if (a in own) != (b in own)]
     alike = [(a, b) for a, b in across if compare_alike(of[a].type, of[b].type)]
     return frozenset(a if a in own else b for a, b in alike)

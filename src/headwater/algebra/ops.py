@@ -1,8 +1,8 @@
 """The operators: bags with integer weights in, one such bag out.
 
-A *view* tree uses Scan, Single, Project, Filter, Repeat, UnionAll, Join, AntiJoin and Aggregate.
-Every other construct of SQL is lowered to these: DISTINCT, UNION, INTERSECT and EXCEPT to
-aggregates, outer joins to a join and a NULL-padded anti-join.
+A *view* tree uses the nodes below the first heading. Every other construct of SQL is lowered to
+these: DISTINCT, UNION, INTERSECT and EXCEPT to aggregates, outer joins to a join and a NULL-padded
+anti-join, subqueries to joins with what they give for each value of their parameters.
 
 A *delta* tree may also use the nodes below the second heading; `Delta`, `Before` and `After` say
 which state of a relation is meant, and an engine decides what they read.
@@ -12,10 +12,11 @@ Column names are unique in a whole view tree, so a name alone tells where a valu
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
-from headwater.algebra.expr import Expr, as_column, refs
+from headwater.algebra.calls import WRITTEN_OUT, Call
+from headwater.algebra.checks import check_pair, check_refs
+from headwater.algebra.expr import Expr, as_column, column
 from headwater.algebra.node import Memo, node
 from headwater.algebra.schema import Column, Schema, names
 from headwater.errors import bug
@@ -24,6 +25,9 @@ from headwater.errors import bug
 @node
 class Op(Memo):
     """An operator; its value is a Z-set over the columns of `schema(op)`."""
+
+
+# --- nodes of view trees ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Project(Op):
     outputs: tuple[Output, ...]
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, tuple(o.expr for o in self.outputs))
+        check_refs(self, names(schema(self.input)), tuple(o.expr for o in self.outputs))
 
 
 @node
@@ -83,7 +87,22 @@ class Filter(Op):
     conjuncts: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, self.conjuncts)
+        check_refs(self, names(schema(self.input)), self.conjuncts)
+
+
+@node
+class Timed(Op):
+    """σ with a clock in it: rows for which every conjunct is true at the time of the state.
+
+    `conjuncts` ask for the time after the change, `past`, one for each, for that before it.
+    """
+
+    input: Op
+    conjuncts: tuple[Expr, ...]
+    past: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        check_refs(self, names(schema(self.input)), self.conjuncts + self.past)
 
 
 @node
@@ -94,7 +113,7 @@ class Repeat(Op):
     times: Expr
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, (self.times,))
+        check_refs(self, names(schema(self.input)), (self.times,))
 
 
 @node
@@ -123,7 +142,19 @@ class Join(Op):
     on: tuple[Expr, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_pair(self, self.left, self.right, self.on)
+        check_pair(self, names(schema(self.left)), names(schema(self.right)), self.on)
+
+
+@node
+class SemiJoin(Op):
+    """⋉: rows of `left` that have a match in `right`; the right side's weights do not count."""
+
+    left: Op
+    right: Op
+    on: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        check_pair(self, names(schema(self.left)), names(schema(self.right)), self.on)
 
 
 @node
@@ -135,25 +166,7 @@ class AntiJoin(Op):
     on: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        _check_pair(self, self.left, self.right, self.on)
-
-
-class Kind(enum.Enum):
-    """How an aggregate follows a change of its group."""
-
-    SUM = "sum"  # adds: new = old + delta
-    MIN = "min"  # adds while the extremum survives
-    MAX = "max"
-    OPAQUE = "opaque"  # recompute the group
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One aggregate: `expr` is the summed or compared column, or, if opaque, the whole call."""
-
-    column: Column
-    kind: Kind
-    expr: Expr
+        check_pair(self, names(schema(self.left)), names(schema(self.right)), self.on)
 
 
 @node
@@ -169,11 +182,73 @@ class Aggregate(Op):
     calls: tuple[Call, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, tuple(c.expr for c in self.calls))
+        check_refs(self, names(schema(self.input)), tuple(c.expr for c in self.calls))
         missing = set(self.keys) - set(names(schema(self.input)))
-        bare = all(as_column(c.expr) for c in self.calls if c.kind is not Kind.OPAQUE)
+        bare = all(as_column(c.expr) for c in self.calls if c.kind not in WRITTEN_OUT)
         if missing or not bare:
             raise bug("malformed aggregate", f"missing keys {sorted(missing)}, calls {self.calls}")
+
+
+@node
+class Window(Op):
+    """ω: each row with values that are computed over the rows of equal `keys`, its partition.
+
+    A call is whole, with its OVER. `order` sorts the rows before, so that ties fall the same way
+    whenever the partition is computed.
+    """
+
+    input: Op
+    keys: tuple[str, ...]
+    order: tuple[Expr, ...]
+    calls: tuple[Output, ...]
+
+    def __post_init__(self) -> None:
+        check_refs(
+            self, names(schema(self.input)), (*self.order, *(c.expr for c in self.calls)), self.keys
+        )
+
+
+@node
+class Expand(Op):
+    """Each row with each of the rows that set-returning functions make of it, side by side.
+
+    If `numbered`, the last of `columns` counts those rows.
+    """
+
+    input: Op
+    functions: tuple[Expr, ...]
+    columns: Schema
+    numbered: bool = False
+
+    def __post_init__(self) -> None:
+        check_refs(self, names(schema(self.input)), self.functions)
+
+
+@node
+class Itself(Op):
+    """What a recursion has found so far."""
+
+    name: str
+    columns: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The two parts of a recursion R = δ(base ⊎ step(R)); `step` is linear in R, `itself`."""
+
+    base: Op
+    step: Op
+    itself: Itself
+
+
+@node
+class Whole(Op):
+    """A query computed as a whole: SQL with numbers for the inputs; `loop` says how it recurs."""
+
+    inputs: tuple[Op, ...]
+    sql: tuple[str | int, ...]
+    columns: Schema
+    loop: Loop | None = None
 
 
 # --- nodes of delta trees -----------------------------------------------------------------------
@@ -222,18 +297,6 @@ class Consolidate(Op):
 
 
 @node
-class SemiJoin(Op):
-    """⋉: rows of `left` that have a match in `right`; the right side's weights do not count."""
-
-    left: Op
-    right: Op
-    on: tuple[Expr, ...]
-
-    def __post_init__(self) -> None:
-        _check_pair(self, self.left, self.right, self.on)
-
-
-@node
 class Keys(Op):
     """The distinct values of `columns` among the rows of `input`, whatever their weights."""
 
@@ -241,7 +304,7 @@ class Keys(Op):
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, (), self.columns)
+        check_refs(self, names(schema(self.input)), (), self.columns)
 
 
 @node
@@ -253,9 +316,26 @@ class Restrict(Op):
     keys: Op
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, (), self.columns)
+        check_refs(self, names(schema(self.input)), (), self.columns)
         if len(schema(self.keys)) != len(self.columns):
             raise bug("a restriction compares different numbers of columns", f"{self.columns}")
+
+
+@node
+class OneWay(Op):
+    """Of a change the rows that come, or, if `going`, those that go; each once."""
+
+    input: Op
+    going: bool
+
+
+@node
+class Fixpoint(Op):
+    """μ: the smallest set R with R = δ(base ⊎ step(R)); `step` is linear in R, `itself`."""
+
+    base: Op
+    step: Op
+    itself: Itself
 
 
 @node
@@ -271,7 +351,12 @@ class Picked(Op):
     arrived: bool
 
     def __post_init__(self) -> None:
-        _check_refs(self, self.input, (), (self.column,))
+        check_refs(self, names(schema(self.input)), (), (self.column,))
+
+
+def passing(columns: Schema) -> tuple[Output, ...]:
+    """Return outputs that keep columns as they are."""
+    return tuple(Output(c, column(c.name)) for c in columns)
 
 
 def schema(op: Op) -> Schema:
@@ -286,8 +371,10 @@ def schema(op: Op) -> Schema:
 
 def _schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
     match op:
-        case Scan() | UnionAll() | Empty():
+        case Scan() | UnionAll() | Empty() | Whole() | Itself():
             return op.columns
+        case Fixpoint():
+            return op.itself.columns
         case Single():
             return ()
         case Project():
@@ -299,31 +386,14 @@ def _schema(op: Op) -> Schema:  # noqa: C901, PLR0911 - one line per node
         case Aggregate():
             of = {c.name: c for c in schema(op.input)}
             return (*(of[k] for k in op.keys), op.count, *(c.column for c in op.calls))
+        case Window():
+            return schema(op.input) + tuple(c.column for c in op.calls)
+        case Expand():
+            return schema(op.input) + op.columns
         case Keys():
             of = {c.name: c for c in schema(op.input)}
             return tuple(of[name] for name in op.columns)
-        case Filter() | Repeat() | Delta() | Before() | After() | Negate():
-            return schema(op.input)
-        case Consolidate() | Restrict() | Picked():
-            return schema(op.input)
-    raise bug(f"{type(op).__name__} has no schema", "the node is not known to `schema`")
-
-
-def _check_refs(op: Op, input: Op, exprs: tuple[Expr, ...], columns: tuple[str, ...] = ()) -> None:
-    unknown = (refs(*exprs) | set(columns)) - set(names(schema(input)))
-    if unknown:
-        raise bug(
-            f"{type(op).__name__} reads {sorted(unknown)}, which its input does not produce",
-            f"the input produces {names(schema(input))}",
-        )
-
-
-def _check_pair(op: Op, left: Op, right: Op, on: tuple[Expr, ...]) -> None:
-    ours, theirs = names(schema(left)), names(schema(right))
-    shared = set(ours) & set(theirs)
-    unknown = refs(*on) - set(ours) - set(theirs)
-    if shared or unknown:
-        raise bug(
-            f"{type(op).__name__} with shared columns {sorted(shared)}, unknown {sorted(unknown)}",
-            f"left {ours}, right {theirs}",
-        )
+    below = getattr(op, "input", None)  # the rest gives some of the rows of its input
+    if not isinstance(below, Op):
+        raise bug(f"{type(op).__name__} has no schema", "the node is not known to `schema`")
+    return schema(below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from headwater.algebra.calls import WRITTEN_OUT, Kind
 from headwater.algebra.expr import Expr, show
 from headwater.algebra.ops import (
     After,
@@ -14,11 +15,14 @@ from headwater.algebra.ops import (
     Consolidate,
     Delta,
     Empty,
+    Expand,
     Filter,
+    Fixpoint,
+    Itself,
     Join,
     Keys,
-    Kind,
     Negate,
+    OneWay,
     Op,
     Picked,
     Project,
@@ -27,8 +31,12 @@ from headwater.algebra.ops import (
     Scan,
     SemiJoin,
     Single,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
 )
+from headwater.algebra.outside import Outside
 from headwater.algebra.walk import children
 from headwater.errors import bug
 
@@ -76,6 +84,8 @@ def label(op: Op) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per node
             return "Project " + ", ".join(_output(o.column.name, o.expr) for o in op.outputs)
         case Filter():
             return "Filter " + _conjunction(op.conjuncts)
+        case Timed():
+            return "Filter by time " + _conjunction(op.conjuncts)
         case Repeat():
             return f"Repeat {show(op.times)} times"
         case UnionAll():
@@ -89,13 +99,24 @@ def label(op: Op) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per node
         case Aggregate():
             calls = ", ".join(_call(c.column.name, c.kind, c.expr) for c in op.calls)
             return f"Aggregate by ({', '.join(op.keys)})" + (f": {calls}" if calls else "")
+        case Window():
+            calls = ", ".join(_output(c.column.name, c.expr) for c in op.calls)
+            return f"Window by ({', '.join(op.keys)}): {calls}"
+        case Expand():
+            return "Expand " + ", ".join(show(function) for function in op.functions)
+        case Whole():
+            return "Whole query " + _whole(op.sql)
+        case Itself(name=name) | Fixpoint(itself=Itself(name=name)):
+            return f"{type(op).__name__} {name}"
+        case OneWay():
+            return "Going" if op.going else "Coming"
         case Delta(Scan() as scan):
             return f"Δ {scan.source.name}"
         case Before(Scan() as scan):
             return f"{scan.source.name} before"
         case After(Scan() as scan):
             return f"{scan.source.name} after"
-        case Delta() | Before() | After() | Negate() | Consolidate():
+        case Delta() | Before() | After() | Negate() | Consolidate() | Outside():
             return type(op).__name__
         case Empty():
             return "Nothing"
@@ -115,8 +136,13 @@ def _output(name: str, expr: Expr) -> str:
     return name if shown == name else f"{shown} AS {name}"
 
 
+def _whole(sql: tuple[str | int, ...]) -> str:
+    """The text on one line, with numbers for the inputs."""
+    return " ".join("".join(f"#{p}" if isinstance(p, int) else p for p in sql).split())
+
+
 def _call(name: str, kind: Kind, expr: Expr) -> str:
-    return f"{name} := " + (show(expr) if kind is Kind.OPAQUE else f"{kind.value}({show(expr)})")
+    return f"{name} := " + (show(expr) if kind in WRITTEN_OUT else f"{kind.value}({show(expr)})")
 
 
 def _conjunction(conjuncts: tuple[Expr, ...]) -> str:

@@ -32,6 +32,13 @@ class Column:
 
 Schema = tuple[Column, ...]
 
+FIXED_SIZE = frozenset(
+    {
+        *("smallint", "integer", "bigint", "boolean", "date", "uuid"),
+        *("timestamp without time zone", "timestamp with time zone"),
+    }
+)  # types whose values always fit into an index
+
 BIGINT = SqlType("bigint")
 NUMERIC = SqlType("numeric", is_image=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.algebra.expr import Expr, refs
-from headwater.algebra.ops import AntiJoin, Filter, Join, Op, schema
+from headwater.algebra.ops import AntiJoin, Filter, Join, Op, SemiJoin, schema
 from headwater.algebra.schema import names
 from headwater.algebra.walk import rebuild
 
@@ -57,7 +57,7 @@ def _into(op: Op, conjunct: Expr) -> Op | None:
                     sunk = _onto(getattr(op, side), conjunct)
                     return replace(op, **{side: sunk})  # type: ignore[arg-type]
             return replace(op, on=(*op.on, conjunct))
-        case AntiJoin():
+        case SemiJoin() | AntiJoin():
             return replace(op, left=_onto(op.left, conjunct))
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from headwater.algebra.ops import After, Delta, Empty, Negate, Op
+from headwater.algebra.ops import After, AntiJoin, Delta, Empty, Negate, Op, Project
 from headwater.algebra.walk import children
 
 # A bare Δ is at hand already, a state is what an engine knows best how to read.
@@ -23,11 +23,20 @@ class Sharing:
 
     def count(self, op: Op) -> None:
         """Count a tree; what stands inside a repeated one is not repeated by that."""
-        if not isinstance(op, _NEVER_SHARED) and self._reads_changes(op):
+        if not self._is_state(op) and self._reads_changes(op):
             self._repeated[op] += not self._at_hand(op)
         if self._repeated[op] <= 1:
             for child in children(op):
                 self.count(child)
+
+    def _is_state(self, op: Op) -> bool:
+        """Tell whether this is all of a state, or all but a few of its rows."""
+        match op:
+            case Project():
+                return self._is_state(op.input)
+            case AntiJoin(left=After() as state):
+                return not self._reads_changes(state)
+        return isinstance(op, _NEVER_SHARED)
 
     def is_shared(self, op: Op) -> bool:
         """Tell whether a subtree occurs more than once."""

@@ -19,10 +19,13 @@ from headwater.algebra.ops import (
     Consolidate,
     Delta,
     Empty,
+    Expand,
     Filter,
+    Fixpoint,
     Join,
     Keys,
     Negate,
+    OneWay,
     Op,
     Output,
     Project,
@@ -31,11 +34,19 @@ from headwater.algebra.ops import (
     Scan,
     SemiJoin,
     UnionAll,
+    Window,
     schema,
 )
+from headwater.algebra.outside import Outside
 from headwater.algebra.schema import names
 from headwater.algebra.walk import rebuild
-from headwater.delta.pushdown import J, push_keys, restrict_joined, with_side
+from headwater.delta.pushdown import (
+    J,
+    push_keys,
+    restrict_filtering,
+    restrict_joined,
+    with_side,
+)
 from headwater.delta.registry import derive
 
 
@@ -79,7 +90,7 @@ class _Simplifier:
         return UnionAll((After(op), Negate(change)), schema(op))
 
 
-def _step(op: Op) -> Op:  # noqa: PLR0911 - one case per node
+def _step(op: Op) -> Op:  # noqa: C901, PLR0911 - one case per node
     """Simplify one node whose inputs are simple already."""
     match op:
         case UnionAll():
@@ -94,7 +105,13 @@ def _step(op: Op) -> Op:  # noqa: PLR0911 - one case per node
             return _restrict(op)
         case Aggregate(input=Empty(), keys=keys) if not keys:
             return op
-        case Project() | Filter() | Repeat() | Negate() | Consolidate() | Keys() | Aggregate():
+        case Window() | Expand() | Project() | Filter() | Repeat():
+            return Empty(schema(op)) if isinstance(op.input, Empty) else op
+        case Fixpoint():
+            return Empty(schema(op)) if isinstance(op.base, Empty) else op
+        case Outside():
+            return Empty(schema(op)) if isinstance(op.input, Empty) else op
+        case OneWay() | Negate() | Consolidate() | Keys() | Aggregate():
             return Empty(schema(op)) if isinstance(op.input, Empty) else op
     return op
 
@@ -161,7 +178,7 @@ def _filtering_join(op: SemiJoin | AntiJoin) -> Op:
         return op.left if isinstance(op, AntiJoin) else Empty(schema(op))
     arms = _arms(op.left)
     if arms is None or not any(isinstance(arm, After) for arm in arms):
-        return op
+        return restrict_filtering(op)
     return _distributed(op, "left", arms)
 
 

@@ -1,32 +1,33 @@
 """Operator trees to Z-sets, straight from the definition of each operator.
 
-Nothing here is clever: joins are nested loops and states are evaluated anew wherever they stand.
-Expressions are PostgreSQL's text, which we do not parse: `FUNCTIONS` knows some by heart.
+Nothing here is clever: joins are nested loops. What stands in several places is evaluated once.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
+from itertools import product, zip_longest
 from typing import Any
 
+from headwater.algebra.calls import WRITTEN_OUT, Call, Kind
 from headwater.algebra.expr import Expr, Ref, template
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
     Before,
-    Call,
     Consolidate,
     Delta,
     Empty,
+    Expand,
     Filter,
+    Fixpoint,
     Join,
     Keys,
-    Kind,
     Negate,
+    OneWay,
     Op,
     Picked,
     Project,
@@ -35,12 +36,31 @@ from headwater.algebra.ops import (
     Scan,
     SemiJoin,
     Single,
+    Source,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
     schema,
 )
+from headwater.algebra.outside import Outside
 from headwater.algebra.schema import names
-from headwater.errors import InvalidPlan, bug
+from headwater.algebra.walk import bottom_up
+from headwater.errors import bug
+from headwater.reference.expressions import (
+    EXPANDED,
+    FRAMED,
+    RANKED,
+    WHOLE,
+    aggregate_function,
+    compute,
+    holds,
+    place,
+    unknown,
+)
 from headwater.reference.zset import Row, Value, Zset, add, collect, difference, negate
+
+_ITSELF = -1  # what a recursion has found so far, as a source
 
 
 class When(enum.Enum):
@@ -64,13 +84,16 @@ class Database:
 
     before: Mapping[int, Table]
     after: Mapping[int, Table]
+    known: dict[tuple[Op, When], Zset] = field(default_factory=dict, compare=False, repr=False)
 
 
 def evaluate(op: Op, db: Database, when: When = When.AFTER) -> Zset:
     """Return the value of a view tree in one state, or of a delta tree, which names its states."""
     if type(op) not in OPERATORS:
         raise bug(f"{type(op).__name__} cannot be evaluated", "the oracle does not know it")
-    return OPERATORS[type(op)](op, db, when)
+    if (op, when) not in db.known:
+        db.known[op, when] = OPERATORS[type(op)](op, db, when)
+    return db.known[op, when]
 
 
 # --- linear ---
@@ -92,7 +115,33 @@ def _project(op: Project, db: Database, when: When) -> Zset:
 
 def _filter(op: Filter, db: Database, when: When) -> Zset:
     found = _rows(op.input, db, when)
-    return collect((row, weight) for values, row, weight in found if _holds(op.conjuncts, values))
+    return collect((row, weight) for values, row, weight in found if holds(op.conjuncts, values))
+
+
+def _timed(op: Timed, db: Database, when: When) -> Zset:
+    tests = op.past if when is When.BEFORE else op.conjuncts
+    found = _rows(op.input, db, when)
+    return collect((row, weight) for values, row, weight in found if holds(tests, values))
+
+
+def _expand(op: Expand, db: Database, when: When) -> Zset:
+    """Functions side by side, the shorter ones padded with NULLs; then the number of the row."""
+    entries: list[tuple[Row, int]] = []
+    for values, row, weight in _rows(op.input, db, when):
+        lists = [_expanded(function, values) for function in op.functions]
+        for number, made in enumerate(zip_longest(*lists), 1):
+            entries.append(((*row, *made, *((number,) if op.numbered else ())), weight))
+    return collect(entries)
+
+
+def _expanded(expr: Expr, values: Mapping[str, Value]) -> list[Value]:
+    if template(expr) not in EXPANDED:
+        raise unknown(template(expr), EXPANDED)
+    return EXPANDED[template(expr)](*_arguments(expr, values))
+
+
+def _arguments(expr: Expr, values: Mapping[str, Value]) -> Row:
+    return tuple(values[part.name] for part in expr.parts if isinstance(part, Ref))
 
 
 def _repeat(op: Repeat, db: Database, when: When) -> Zset:
@@ -140,7 +189,7 @@ def _matches(
     columns = names(schema(op.left) + schema(op.right))
     sides = (evaluate(side, db, when).items() for side in (op.left, op.right))
     for (left, a), (right, b) in product(*sides):
-        if _holds(op.on, dict(zip(columns, left + right, strict=True))):
+        if holds(op.on, dict(zip(columns, left + right, strict=True))):
             yield left, a, right, b
 
 
@@ -170,11 +219,101 @@ def _called(call: Call, columns: tuple[str, ...], rows: Zset) -> Value:
     if any(weight < 0 for _, weight in entries):
         raise bug(f"{call.kind.value} over {entries}", "a group of negative rows is no bag")
     copies = [arguments for arguments, weight in entries for _ in range(weight)]
-    if call.kind is Kind.OPAQUE:
-        return _aggregate_function(call.expr)(copies)
+    if call.kind in WRITTEN_OUT:
+        return aggregate_function(call.expr)(copies)
     present = [v for (v,) in copies if v is not None]
     extremum: Value = (min if call.kind is Kind.MIN else max)(present, default=None)
     return extremum
+
+
+def _window(op: Window, db: Database, when: When) -> Zset:
+    partitions: dict[Row, list[tuple[dict[str, Value], Row]]] = {}
+    for values, row, weight in _rows(op.input, db, when):
+        if weight < 0:
+            raise bug(
+                f"a window over {row} times {weight}", "a partition of negative rows is no bag"
+            )
+        key = tuple(values[name] for name in op.keys)
+        partitions.setdefault(key, []).extend([(values, row)] * weight)
+    return add(*(_windowed(op, rows) for rows in partitions.values()))
+
+
+def _windowed(op: Window, rows: list[tuple[dict[str, Value], Row]]) -> Zset:
+    """Return the rows of one partition with the values of its calls."""
+    results = [_over(call.expr, len(op.keys), op.order, rows) for call in op.calls]
+    numbered = enumerate(rows)
+    return collect(((*row, *(result[at] for result in results)), 1) for at, (_, row) in numbered)
+
+
+def _over(
+    expr: Expr, keys: int, order: tuple[Expr, ...], rows: list[tuple[dict[str, Value], Row]]
+) -> list[Value]:
+    """Return the values of one call; the default frame ends with the rows that sort as a row does.
+
+    After the arguments come the columns of the partition, then those that the window sorts by.
+    """
+    function, _, _ = template(expr).partition(" OVER ")
+    if function not in {**FRAMED, **RANKED}:
+        raise unknown(template(expr), [*FRAMED, *RANKED])
+    count = function.count("{}")
+    found = [_arguments(expr, values) for values, _ in rows]
+    sorts = [place(refs[count + keys :]) for refs in found]
+    if function in FRAMED:
+        frames = (
+            [r[:count] for r, s in zip(found, sorts, strict=True) if s <= own] for own in sorts
+        )
+        return [FRAMED[function](frame) for frame in frames]
+    ties = [place(compute(item, values) for item in order) for values, _ in rows]
+    places = [(s, t, at) for at, (s, t) in enumerate(zip(sorts, ties, strict=True))]
+    if function == "row_number()":
+        _refuse_ties([(s, t, row) for (s, t, _), (_, row) in zip(places, rows, strict=True)])
+    return [
+        RANKED[function](sum(other < own for other in places), sum(s < own[0] for s in sorts))
+        for own in places
+    ]
+
+
+def _refuse_ties(placed: list[tuple[object, object, Row]]) -> None:
+    seen: dict[object, Row] = {}
+    for sort, tie, row in placed:
+        if seen.setdefault((sort, tie), row) != row:
+            raise bug("row_number() in an order that leaves ties", "they would fall in any order")
+
+
+def _whole(op: Whole, db: Database, when: When) -> Zset:
+    said = "".join(f"#{part}" if isinstance(part, int) else part for part in op.sql)
+    if said not in WHOLE:
+        raise unknown(said, WHOLE)
+    inputs = [evaluate(one, db, when) for one in op.inputs]
+    if any(weight < 0 for rows in inputs for weight in rows.values()):
+        raise bug(f"a query over {inputs}", "negative rows are no bag")
+    return WHOLE[said](*inputs)
+
+
+def _fixpoint(op: Fixpoint, db: Database, when: When) -> Zset:
+    """Put in what was found so far as a table, until nothing is new."""
+    columns = op.itself.columns
+    scan = Scan(Source(_ITSELF, op.itself.name), columns, names(columns))
+    step = bottom_up(op.step, lambda node: scan if node == op.itself else node)
+    found = set(evaluate(op.base, db, when))
+    while True:
+        table = {_ITSELF: Table(names(columns), dict.fromkeys(found, 1))}
+        states = Database({**db.before, **table}, {**db.after, **table}, dict(db.known))
+        more = set(evaluate(step, states, when))
+        if more <= found:
+            return dict.fromkeys(found, 1)
+        found |= more
+
+
+def _outside(op: Outside, db: Database, when: When) -> Zset:
+    known, lost = (set(evaluate(side, db, when)) for side in (op.known, op.lost))
+    rows = evaluate(op.input, db, when)
+    return {row: weight for row, weight in rows.items() if row not in known - lost}
+
+
+def _one_way(op: OneWay, db: Database, when: When) -> Zset:
+    rows = evaluate(op.input, db, when)
+    return {row: 1 for row, weight in rows.items() if (weight < 0) is op.going}
 
 
 def _keys(op: Keys, db: Database, when: When) -> Zset:
@@ -200,11 +339,15 @@ OPERATORS: dict[type[Op], Callable[[Any, Database, When], Zset]] = {
     Single: lambda op, db, when: {(): 1},
     Project: _project,
     Filter: _filter,
+    Timed: _timed,
+    Expand: _expand,
     Repeat: _repeat,
     UnionAll: _union_all,
     Join: _join,
     AntiJoin: _anti_join,
     Aggregate: _aggregate,
+    Window: _window,
+    Whole: _whole,
     Delta: lambda op, db, when: difference(
         evaluate(op.input, db, When.AFTER), evaluate(op.input, db, When.BEFORE)
     ),
@@ -217,90 +360,7 @@ OPERATORS: dict[type[Op], Callable[[Any, Database, When], Zset]] = {
     Keys: _keys,
     Restrict: _restrict,
     Picked: _picked,
-}
-
-
-# --- expressions ---
-
-
-def compute(expr: Expr, values: Mapping[str, Value]) -> Value:
-    """Return the value of a scalar expression for one row; NULL is None, truth True or False."""
-    if template(expr) not in FUNCTIONS:
-        raise _unknown(expr, FUNCTIONS)
-    value: Value = FUNCTIONS[template(expr)](
-        *(values[part.name] for part in expr.parts if isinstance(part, Ref))
-    )
-    return value
-
-
-def _holds(conjuncts: tuple[Expr, ...], values: Mapping[str, Value]) -> bool:
-    return all(compute(conjunct, values) is True for conjunct in conjuncts)
-
-
-def _aggregate_function(expr: Expr) -> Callable[[list[Row]], Value]:
-    if template(expr) not in AGGREGATES:
-        raise _unknown(expr, AGGREGATES)
-    return AGGREGATES[template(expr)]
-
-
-def _unknown(expr: Expr, known: Iterable[str]) -> InvalidPlan:
-    return bug(f"the oracle cannot compute {template(expr)}", f"it knows {sorted(known)}")
-
-
-def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NULL for a NULL argument, like nearly every operator of SQL."""
-    return lambda *arguments: None if None in arguments else function(*arguments)
-
-
-def _least(*arguments: int | None) -> int | None:
-    """LEAST passes over NULLs."""
-    return min((a for a in arguments if a is not None), default=None)
-
-
-def _surplus(a: int | None, b: int | None) -> int:
-    """GREATEST(a - b, 0); it passes over NULLs too."""
-    return 0 if a is None or b is None else max(a - b, 0)
-
-
-def _array(copies: list[Row]) -> Value:
-    """array_agg(value ORDER BY value), NULLs last; an empty group gives NULL."""
-    if any(value != by for value, by in copies):
-        raise bug("array_agg ordered by another column", "ties would come in any order")
-    values: list[Any] = [value for value, _ in copies]
-    return tuple(sorted(values, key=lambda value: (value is None, value))) or None
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "{}": lambda a: a,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "NULL::integer": lambda: None,
-    "NULL::bigint": lambda: None,
-    "NULL::numeric": lambda: None,
-    "NULL::integer[]": lambda: None,
-    "({})::bigint": lambda a: a,
-    "({})::numeric": lambda a: a,
-    "{} + {}": _strict(lambda a, b: a + b),
-    "{} - {}": _strict(lambda a, b: a - b),
-    "{} = {}": _strict(lambda a, b: a == b),
-    "{} <> {}": _strict(lambda a, b: a != b),
-    "{} < {}": _strict(lambda a, b: a < b),
-    "{} <= {}": _strict(lambda a, b: a <= b),
-    "{} = 0": _strict(lambda a: a == 0),
-    "{} > 0": _strict(lambda a: a > 0),
-    "{} IS NULL": lambda a: a is None,
-    "{} IS NOT NULL": lambda a: a is not None,
-    "{} IS NOT DISTINCT FROM {}": lambda a, b: a == b,
-    "({} = {}) IS NOT FALSE": lambda a, b: None in (a, b) or a == b,
-    "COALESCE({}, 0)": lambda a: 0 if a is None else a,
-    "CASE WHEN ({}) IS DISTINCT FROM NULL THEN 1 ELSE 0 END": lambda a: 0 if a is None else 1,
-    "LEAST({}, {})": _least,
-    "GREATEST({} - {}, 0)": _surplus,
-}
-
-# A whole aggregate call, given the arguments of every row of the group, copies included.
-AGGREGATES: dict[str, Callable[[list[Row]], Value]] = {
-    "count({})": lambda copies: sum(v is not None for (v,) in copies),
-    "count(DISTINCT {})": lambda copies: len({v for (v,) in copies if v is not None}),
-    "array_agg({} ORDER BY {})": _array,
+    Fixpoint: _fixpoint,
+    OneWay: _one_way,
+    Outside: _outside,
 }

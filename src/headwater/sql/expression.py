@@ -26,6 +26,7 @@ from headwater.sql.nodes import (
     Operator,
     Or,
     Quantified,
+    TooMany,
 )
 
 
@@ -42,7 +43,7 @@ class _Stop(Exception):
 
 def parse(expr: Expr) -> Node | NotParsed:
     """Return the tree of an expression, or what in it the grammar does not know."""
-    parser = _Parser(_tokens(expr))
+    parser = _Parser(tokens_of(expr))
     try:
         node = parser.disjunction()
         parser.end()
@@ -57,7 +58,8 @@ def is_null(expr: Expr) -> bool:
     return isinstance(node, Literal) and node.text is None
 
 
-def _tokens(expr: Expr) -> list[Token]:
+def tokens_of(expr: Expr) -> list[Token]:
+    """Return the tokens of an expression, with holes for the columns."""
     tokens: list[Token] = []
     for part in expr.parts:
         if isinstance(part, Ref):
@@ -273,10 +275,13 @@ class _Parser:
         raise self._unknown()
 
     def _padding(self) -> Node:
-        """Read the one subquery that is a constant: the NULL with which an outer join pads."""
+        """Read a subquery that is a constant: the NULL of an outer join, or of several rows."""
         node = self._cast()
         if not (isinstance(node, Literal) and node.text is None):
             raise _Stop("a subquery")
+        if self._took_word("FROM"):
+            self._named()
+            return TooMany()
         self._expect_word("WHERE")
         self._expect_word("FALSE")
         return node

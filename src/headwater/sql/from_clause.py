@@ -3,60 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from headwater.algebra.expr import Expr, as_column, column, refs, substitute, text
-from headwater.algebra.keys import unique_keys
-from headwater.algebra.ops import (
-    AntiJoin,
-    Join,
-    Op,
-    Output,
-    Project,
-    Scan,
-    Single,
-    UnionAll,
-    schema,
-)
-from headwater.algebra.schema import Column, Schema, names
+from headwater.algebra.ops import Join, Op, Output, Project, Single, passing, schema
+from headwater.algebra.schema import Schema, names
 from headwater.errors import UnsupportedQuery, bug
+from headwater.sql.calls import hole
+from headwater.sql.clock import has_clock
+from headwater.sql.correlate import Outer, carried, correlate, same_value
+from headwater.sql.expanding import lower_functions
+from headwater.sql.lexer import Token, Tokens
+from headwater.sql.outer_join import outer_join
 from headwater.sql.parse import parse_query, refuse
 from headwater.sql.relations import Relation
-from headwater.sql.scope import WHOLE_ROW, Scope, conjuncts
-from headwater.sql.syntax import FromItem, JoinItem, SubqueryItem, TableItem, output_names
+from headwater.sql.scanning import scanned
+from headwater.sql.scope import (
+    NOTHING,
+    WHOLE_ROW,
+    Scope,
+    both,
+    conjuncts,
+    free_columns,
+    has_subquery,
+    to_expr,
+)
+from headwater.sql.syntax import (
+    FromItem,
+    FunctionItem,
+    JoinItem,
+    Query,
+    SubqueryItem,
+    TableItem,
+    expressions_of,
+    mapped,
+    output_names,
+    tables_of,
+)
 
 if TYPE_CHECKING:
     from headwater.sql.lower import Lowering
 
-Common = Mapping[str, tuple[Callable[[], Op], tuple[str, ...]]]
+
+@dataclass(frozen=True)
+class Shared:
+    """A common table: its query, the common tables that it sees, and the names of its columns.
+
+    `make` gives the relation of one that is computed as a whole.
+    """
+
+    names: tuple[str, ...]
+    query: Query
+    common: Common
+    make: Callable[[], Op] | None = None
+
+
+Common = Mapping[str, Shared]
 Bound = tuple[Op, Scope]
 
 
-def lower_from(low: Lowering, items: tuple[FromItem, ...], common: Common) -> Bound:
+def lower_from(
+    low: Lowering, items: tuple[FromItem, ...], common: Common, outer: Outer | None
+) -> Bound:
     """Return the cross join of the items and their scope; no item at all is a single row."""
-    if not items:
-        return Single(), Scope({})
-    bound = [_item(low, item, common) for item in items]
-    return reduce(lambda a, b: (Join(a[0], b[0]), _both(a[1], b[1])), bound)
+    bound = None if outer is None else (outer.domain, outer.scope)
+    for item in items:
+        bound = _attach(low, bound, item, common)
+    if outer is None or bound is None:
+        return bound or (Single(), NOTHING)
+    op, scope = bound
+    moved = zip(names(schema(op)), outer.params, strict=False)  # an outer join renames its columns
+    return carried(op, outer), _substituted(scope, {old: column(new) for old, new in moved})
 
 
-def _item(low: Lowering, item: FromItem, common: Common) -> Bound:
+def _attach(low: Lowering, left: Bound | None, item: FromItem, common: Common) -> Bound:
+    """Return the cross join of what stands to the left and an item, which may read from it."""
+    wanted = reads_outside(item, left[1], common) if left else None
+    if left is None or not (wanted or isinstance(item, FunctionItem)):
+        alone = _item(low, item, common)
+        return alone if left is None else (Join(left[0], alone[0]), both(left[1], alone[1]))
+    match item:
+        case FunctionItem():
+            return lower_functions(low, left, item, common)
+        case JoinItem(kind="INNER" | "LEFT"):
+            return _join(low, item, common, left)
+    outer = correlate(low, *left, wanted or frozenset())
+    inner = renamed_holes(item, outer.renamed)
+    if isinstance(inner, JoinItem):
+        op, scope = _join_over(low, inner, common, outer)
+    else:
+        op, scope = _item(low, inner, common, outer)
+    return Join(left[0], op, outer.matches), both(left[1], scope)
+
+
+def reads_outside(part: object, scope: Scope, common: Common) -> frozenset[str]:
+    """Return the columns behind outside names that a part of a query reads.
+
+    So do the common tables that it names, if they are made outside.
+    """
+    found = free_columns(expressions_of(part), scope)
+    for name in tables_of(part):
+        if name in common and common[name].make is None:
+            shared = common[name]
+            found |= reads_outside(shared.query, scope, shared.common)
+    return found
+
+
+def renamed_holes(part: Any, renamed: Mapping[str, str]) -> Any:
+    """Return a part of a query with its holes for outside columns put to those of the domain."""
+
+    def change(token: Token) -> Token:
+        return hole(renamed[token.value], spaced=token.spaced) if token.kind == "hole" else token
+
+    return mapped(part, change)
+
+
+def _item(low: Lowering, item: FromItem, common: Common, outer: Outer | None = None) -> Bound:
     match item:
         case TableItem():
-            return _table(low, item, common)
+            return _table(low, item, common, outer)
         case SubqueryItem():
-            op = low.query(item.query, common)
-            return op, _aliased(item.alias, item.columns, output_names(item.query), op)
+            op = low.query(item.query, common, outer)
+            return op, _aliased(item.alias, item.columns, output_names(item.query), op, outer)
+        case FunctionItem():
+            return lower_functions(low, (Single(), NOTHING), item, common)
         case JoinItem():
             return _join(low, item, common)
 
 
-def _table(low: Lowering, item: TableItem, common: Common) -> Bound:
+def _table(low: Lowering, item: TableItem, common: Common, outer: Outer | None) -> Bound:
     if item.schema is None and item.name in common:
-        make, own = common[item.name]
-        op = make()
-        return op, _aliased(item.alias, item.columns, own, op)
+        shared = common[item.name]
+        op = shared.make() if shared.make else low.query(shared.query, shared.common, outer)
+        return op, _aliased(item.alias, item.columns, shared.names, op, outer)
     relation = low.analysis.relations.get((item.schema, item.name))
     if relation is None and item.schema is None:  # the server does not record dependence on these
         raise UnsupportedQuery(
@@ -69,7 +149,7 @@ def _table(low: Lowering, item: TableItem, common: Common) -> Bound:
     if relation.query is not None:
         op = low.query(parse_query(relation.query), {})
         own = tuple(a.name for a in relation.attributes)
-        return op, _aliased(item.alias, item.columns, own, op)
+        return op, _aliased(item.alias, item.columns, own, op, None)
     return _scan(low, item, relation)
 
 
@@ -78,11 +158,9 @@ def _scan(low: Lowering, item: TableItem, relation: Relation) -> Bound:
         raise UnsupportedQuery(*relation.obstacle)
     if item.only:
         raise refuse(f"ONLY {relation.source.name}", "capture follows a table with its children")
-    live = tuple(a for a in relation.attributes if not a.is_virtual)
-    made = tuple(low.fresh(a.name, a.type, nullable=not a.not_null) for a in live)
-    shown = dict(zip(relation.attributes, _padded(item.columns, relation), strict=True))
-    order = tuple((shown[a], column(c.name)) for a, c in zip(live, made, strict=True))
-    op: Op = Scan(relation.source, made, tuple(a.name for a in live))
+    op = scanned(relation, lambda a: low.fresh(a.name, a.type, nullable=not a.not_null))
+    shown = _padded(item.columns, relation)
+    order = tuple((n, column(c)) for n, c in zip(shown, names(schema(op)), strict=True))
     offered = dict(order)
     if item.alias in low.whole_rows:
         op = _with_row(low, op, relation)
@@ -109,35 +187,163 @@ def _listed(columns: Schema) -> list[str | Expr]:
     return parts
 
 
-def _aliased(alias: str, aliases: tuple[str, ...], own: tuple[str, ...], op: Op) -> Scope:
+def _aliased(
+    alias: str, aliases: tuple[str, ...], own: tuple[str, ...], op: Op, outer: Outer | None
+) -> Scope:
     shown = aliases + own[len(aliases) :]
-    order = tuple((n, column(c)) for n, c in zip(shown, names(schema(op)), strict=True))
+    columns = names(schema(op))[len(outer.params) if outer else 0 :]
+    order = tuple((n, column(c)) for n, c in zip(shown, columns, strict=True))
     return Scope({alias: dict(order)}, {}, order)
-
-
-def _both(left: Scope, right: Scope) -> Scope:
-    return Scope(
-        {**left.aliases, **right.aliases},
-        {**left.merged, **right.merged},
-        left.order + right.order,
-    )
 
 
 # --- joins ---
 
 
-def _join(low: Lowering, item: JoinItem, common: Common) -> Bound:
-    left, left_scope = _item(low, item.left, common)
-    right, right_scope = _item(low, item.right, common)
-    scope = _both(left_scope, right_scope)
-    if item.using:
-        on, scope = _using(item, left_scope, right_scope, (left, right))
+def _join(low: Lowering, item: JoinItem, common: Common, start: Bound | None = None) -> Bound:
+    """A join, and if it reads from what stands to its left, together with that."""
+    left = _attach(low, start, item.left, common)
+    wanted = reads_outside(item.right, left[1], common)
+    is_function = isinstance(item.right, FunctionItem)
+    if item.kind == "INNER" and (wanted or is_function):
+        op, scope = _attach(low, left, item.right, common)
+        return _shown(item, low.filtered(op, scope, item.on or (), common), scope)
+    matches: tuple[Expr, ...] = ()
+    if wanted:
+        outer = correlate(low, *left, wanted)
+        inner = renamed_holes(item.right, outer.renamed)
+        right = _attach(low, (outer.domain, outer.scope), inner, common)
+        right, matches = (right[0], _only(right[1], left[1])), outer.matches
     else:
-        on = conjuncts(item.on, scope) if item.on is not None else ()
-    op: Op = Join(left, right, on)
-    if item.kind != "INNER":
-        op, renamed = _outer(low, item.kind, Join(left, right, on))
-        scope = _substituted(scope, renamed)
+        right = _attach(low, None, item.right, common)
+    made = _joined(low, item, common, (left, right), matches)
+    return made if start is None else _named_as(made, schema(start[0]))
+
+
+def _named_as(bound: Bound, first: Schema) -> Bound:
+    """Give the first columns, which an outer join renamed, the names that holes have for them."""
+    op, scope = bound
+    now = schema(op)
+    outputs = tuple(Output(f, column(c.name)) for f, c in zip(first, now, strict=False))
+    back = {c.name: column(f.name) for f, c in zip(first, now, strict=False)}
+    return Project(op, (*outputs, *passing(now[len(first) :]))), _substituted(scope, back)
+
+
+def _join_over(low: Lowering, item: JoinItem, common: Common, outer: Outer) -> Bound:
+    """A RIGHT or FULL JOIN that reads from outside: each side over a domain of its own.
+
+    Rows meet where both come from the same values; those without a match have the ones of their
+    side.
+    """
+    twin = _twin(low, outer)
+    left = _over(low, item.left, common, outer)
+    right = _over(low, renamed_holes(item.right, twin.renamed), common, twin)
+    ours, theirs = (_params_of(scope, o) for (_, scope), o in ((left, outer), (right, twin)))
+    of = {c.name: c for op, _ in (left, right) for c in schema(op)}
+    pairs = [(of[a], of[b]) for a, b in zip(ours.values(), theirs.values(), strict=True)]
+    matches = tuple(same_value(a, b) for a, b in pairs if a.type.is_image)  # else its text does
+    here = replace(renamed_holes(item, ours), left=item.left, right=item.right, alias=None)
+    sides = left, (right[0], _only(right[1], outer.scope))
+    op, scope = _joined(low, here, common, sides, matches)
+    merged = [
+        Output(p, text("COALESCE(", column(a), ", ", column(b), ")"))
+        for p, a, b in zip(
+            schema(outer.domain),
+            _params_of(scope, outer).values(),
+            _params_of(scope, twin).values(),
+            strict=True,
+        )
+    ]
+    made = Project(op, (*merged, *passing(schema(op))))
+    return _shown(item, made, _only(scope, outer.scope))
+
+
+def _over(low: Lowering, item: FromItem, common: Common, outer: Outer) -> Bound:
+    """An item over a domain, whose columns go by an alias that no query can say."""
+    own = {name: column(name) for name in outer.params}
+    scope = both(outer.scope, Scope({outer.params[0]: own}))
+    return _attach(low, (outer.domain, scope), item, common)
+
+
+def _params_of(scope: Scope, outer: Outer) -> dict[str, str]:
+    """Return where the columns of a domain are by now."""
+    offered = scope.aliases[outer.params[0]]
+    return {name: str(as_column(offered[name])) for name in outer.params}
+
+
+def _twin(low: Lowering, outer: Outer) -> Outer:
+    """Return the same domain with other names."""
+    own = [(c, low.fresh(c.name, c.type, nullable=c.nullable)) for c in schema(outer.domain)]
+    domain = Project(outer.domain, tuple(Output(new, column(old.name)) for old, new in own))
+    moved = {old.name: new.name for old, new in own}
+    scope = _substituted(outer.scope, {old: column(new) for old, new in moved.items()})
+    return Outer(domain, scope, names(schema(domain)), (), moved)
+
+
+def _only(scope: Scope, outside: Scope) -> Scope:
+    """Forget the names of the domain, which stand for those outside."""
+    aliases = {a: c for a, c in scope.aliases.items() if a not in outside.aliases}
+    merged = {n: e for n, e in scope.merged.items() if n not in outside.merged}
+    return Scope(aliases, merged, scope.order)
+
+
+def _joined(
+    low: Lowering,
+    item: JoinItem,
+    common: Common,
+    sides: tuple[Bound, Bound],
+    matches: tuple[Expr, ...],
+) -> Bound:
+    """Join two sides by ON or USING, and by what makes them match if one reads from the other."""
+    left, right = sides
+    scope = both(left[1], right[1])
+    later: list[Tokens] = []
+    if item.using:
+        on, scope = _using(item, left[1], right[1], (left[0], right[0]))
+    else:
+        tests = conjuncts(item.on or ())
+        later = [t for t in tests if has_subquery(t) or has_clock(t)]
+        on = tuple(to_expr(t, scope) for t in tests if t not in later)
+    if item.kind == "INNER":
+        op: Op = Join(left[0], right[0], matches + on)
+        for test in later:
+            op = low.filtered(op, scope, test, common)
+        return _shown(item, op, scope)
+    for test in later:
+        if has_clock(test):
+            to_expr(test, scope)  # refuses it
+    left, right, marks, later = _marked(low, (left, right), later, common)
+    join = Join(left[0], right[0], (*matches, *on, *marks))
+    matched: Op | None = join if later else None
+    for test in later:
+        matched = low.filtered(matched or join, scope, test, common)
+    op, renamed = outer_join(low, item.kind, join, matched)
+    return _shown(item, op, _substituted(scope, renamed))
+
+
+def _marked(
+    low: Lowering, sides: tuple[Bound, Bound], tests: list[Tokens], common: Common
+) -> tuple[Bound, Bound, list[Expr], list[Tokens]]:
+    """Compute the subqueries in conditions of an outer join on the side from which they read.
+
+    Returns the conditions with their values, and those whose subqueries read from both sides.
+    """
+    grown, whole = [*sides], both(sides[0][1], sides[1][1])
+    made: list[Expr] = []
+    rest: list[Tokens] = []
+    for test in tests:
+        wanted = free_columns([test], whole)
+        own = [n for n, (op, _) in enumerate(sides) if wanted <= set(names(schema(op)))]
+        if not own:
+            rest.append(test)
+            continue
+        op, scope = grown[own[0]]
+        op, plain = low.without_subqueries(op, scope, test, common)
+        grown[own[0]] = (op, scope)
+        made.append(to_expr(plain, whole))
+    return grown[0], grown[1], made, rest
+
+
+def _shown(item: JoinItem, op: Op, scope: Scope) -> Bound:
     if item.alias is None:
         return op, scope
     shown = item.columns + tuple(n for n, _ in scope.order)[len(item.columns) :]
@@ -162,33 +368,12 @@ def _using(
         first, second = (b, a) if item.kind == "RIGHT" else (a, b)
         merged[name] = text("COALESCE(", first, ", ", second, ")")
     rest = [p for p in left.order + right.order if p[0] not in merged]
-    both = _both(left, right)
-    aliases = dict(both.aliases)
+    every = both(left, right)
+    aliases = dict(every.aliases)
     if item.using_alias:
         aliases[item.using_alias] = dict(merged)
-    scope = Scope(aliases, {**both.merged, **merged}, (*merged.items(), *rest))
+    scope = Scope(aliases, {**every.merged, **merged}, (*merged.items(), *rest))
     return tuple(on), scope
-
-
-def _outer(low: Lowering, kind: str, join: Join) -> tuple[Op, dict[str, Expr]]:
-    """Lower an outer join to the inner join and NULL-padded anti-joins, matched by position.
-
-    Returns with it where the value of each column of the inner join is now.
-    """
-    left, right, columns = join.left, join.right, schema(join)
-    arms: list[Op] = []
-    padded: set[str] = set()
-    if kind in ("LEFT", "FULL"):
-        arms.append(_pad(low, AntiJoin(left, right, join.on), columns))
-        padded |= set(names(schema(right)))
-    if kind in ("RIGHT", "FULL"):
-        arms.append(_pad(low, AntiJoin(right, left, join.on), columns))
-        padded |= set(names(schema(left)))
-    made = tuple(
-        low.fresh(c.name, c.type, nullable=c.nullable or c.name in padded) for c in columns
-    )
-    union = UnionAll((join, *arms), made, _outer_key(kind, join, made))
-    return union, {c.name: column(m.name) for c, m in zip(columns, made, strict=True)}
 
 
 def _substituted(scope: Scope, renamed: Mapping[str, Expr]) -> Scope:
@@ -198,37 +383,3 @@ def _substituted(scope: Scope, renamed: Mapping[str, Expr]) -> Scope:
     aliases = {alias: moved(columns) for alias, columns in scope.aliases.items()}
     order = tuple((name, substitute(expr, renamed)) for name, expr in scope.order)
     return Scope(aliases, moved(scope.merged), order)
-
-
-def _pad(low: Lowering, kept: AntiJoin, columns: Schema) -> Project:
-    own = set(names(schema(kept)))
-    outputs = []
-    for c in columns:
-        expr = column(c.name) if c.name in own else _null(c)
-        outputs.append(Output(low.fresh(c.name, c.type), expr))
-    return Project(kept, tuple(outputs))
-
-
-def _null(c: Column) -> Expr:
-    """A NULL of the column's type. A domain may refuse one in a cast, but not that of no row."""
-    collate = f" COLLATE {c.type.collation}" if c.type.collation else ""
-    null = f"NULL::{c.type.name}{collate}"
-    is_own_type = "." in c.type.name
-    return text(f"(SELECT {null} WHERE FALSE)" if is_own_type else null)
-
-
-def _outer_key(kind: str, join: Join, made: Schema) -> tuple[str, ...]:
-    """A key of the outer join: its arms differ in which side is padded, and a key's own columns
-    are never NULL unless an outer join below padded them; then the result counts as a bag."""
-    position = {c.name: m.name for c, m in zip(schema(join), made, strict=True)}
-    not_null = {c.name for c in schema(join) if not c.nullable}
-    left = [k for k in unique_keys(join.left) if k <= not_null]
-    right = [k for k in unique_keys(join.right) if k <= not_null]
-    keys = [k for k in unique_keys(join) if k <= not_null]
-    if kind == "LEFT":
-        keys = [k for k in keys if any(own <= k for own in left)]
-    elif kind == "RIGHT":
-        keys = [k for k in keys if any(own <= k for own in right)]
-    else:
-        keys = [a | b for a in left for b in right]
-    return tuple(sorted(position[name] for name in keys[0])) if keys else ()

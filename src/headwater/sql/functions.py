@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import UnsupportedQuery
+from headwater.sql import clock
 from headwater.sql.relations import Analysis, Function
 
 # STABLE built-ins whose result depends on settings alone; maintenance runs under the settings that
@@ -36,6 +37,7 @@ _BY_SETTINGS = frozenset(
         "date_trunc",
         "extract",
         "format",
+        "generate_series",
         "in_range",
         "interval_pl_timestamptz",
         "json_agg",
@@ -47,6 +49,9 @@ _BY_SETTINGS = frozenset(
         "json_object_agg_unique",
         "json_object_agg_unique_strict",
         "json_populate_record",
+        "json_populate_recordset",
+        "json_to_record",
+        "json_to_recordset",
         "json_to_tsvector",
         "jsonb_agg",
         "jsonb_agg_strict",
@@ -56,7 +61,12 @@ _BY_SETTINGS = frozenset(
         "jsonb_path_match_tz",
         "jsonb_path_query_array_tz",
         "jsonb_path_query_first_tz",
+        "jsonb_path_query_tz",
         "jsonb_populate_record",
+        "jsonb_populate_record_valid",
+        "jsonb_populate_recordset",
+        "jsonb_to_record",
+        "jsonb_to_recordset",
         "jsonb_to_tsvector",
         "length",
         "make_timestamptz",
@@ -97,12 +107,6 @@ _BY_SETTINGS = frozenset(
 def check_functions(analysis: Analysis) -> None:
     """Refuse functions whose result is not a function of the rows and the pinned settings."""
     for function in analysis.functions:
-        if function.returns_set:
-            raise UnsupportedQuery(
-                f"set-returning function {function.name}() cannot be maintained incrementally yet",
-                "one row makes many, and no rule follows that here",
-                "use refresh_mode => 'FULL', or expand the values into a table",
-            )
         if function.volatility == "v":
             raise UnsupportedQuery(
                 f"{function.name}() is VOLATILE and cannot be maintained incrementally",
@@ -125,5 +129,7 @@ def _depends_on_settings(function: Function) -> bool:
     name = function.name
     if not function.is_built_in:
         return False
+    if name in clock.FUNCTIONS:  # a condition may ask for the time; elsewhere it is refused
+        return True
     across = "timestamptz_" in name or "_timestamptz" in name
     return name in _BY_SETTINGS or across or name.endswith(("_in", "_out"))

@@ -7,8 +7,8 @@ that is a reserved word: so an unquoted reserved word is always a keyword.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from headwater.errors import bug
 
@@ -105,6 +105,37 @@ def split(tokens: Tokens, *, mark: str | None = None, word: str | None = None) -
             start = at + 1
     pieces.append(tokens[start:])
     return pieces
+
+
+def outside(tokens: Tokens) -> Iterator[int]:
+    """Yield the places outside all brackets."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += token.is_punct("(", "[") - token.is_punct(")", "]")
+        if depth == 0:
+            yield at
+
+
+def spliced(tokens: Tokens, pieces: Iterable[tuple[int, int, Tokens]]) -> Tokens:
+    """Put other tokens in the place of some ranges, which are given from left to right."""
+    out: list[Token] = []
+    at = 0
+    for start, end, new in pieces:
+        out += [*tokens[at:start], *new]
+        at = end
+    return [*out, *tokens[at:]]
+
+
+def swapped(tokens: Tokens, old: Tokens, new: Tokens) -> Tokens:
+    """Put other tokens wherever some are repeated."""
+    wanted = [token.text for token in old]
+    out: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        same = [token.text for token in tokens[at : at + len(wanted)]] == wanted
+        out += [replace(new[0], spaced=tokens[at].spaced), *new[1:]] if same else [tokens[at]]
+        at += len(wanted) if same else 1
+    return out
 
 
 def stripped(tokens: Tokens) -> Tokens:

@@ -9,41 +9,67 @@ Every step is an equivalence on bags, NULLs included:
     δ(A)                =  A grouped by all its columns
     HAVING              =  a filter on the aggregate
     a view, a CTE       =  its query, once for each use
+    a subquery          =  a join with what it gives for each value of what it reads from outside
+    DISTINCT ON, LIMIT  =  a filter on row_number()
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Protocol
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import Expr, as_column, column, text
 from headwater.algebra.ops import (
     Aggregate,
-    Call,
     Filter,
-    Kind,
     Op,
     Output,
     Project,
     Repeat,
+    Single,
     UnionAll,
+    Whole,
+    passing,
     schema,
 )
 from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
-from headwater.sql.from_clause import Common, lower_from
-from headwater.sql.grouping import lower_grouped
-from headwater.sql.lexer import tokenize
+from headwater.sql.correlate import Outer, carried
+from headwater.sql.from_clause import Common, Shared
+from headwater.sql.lexer import Tokens, tokenize
 from headwater.sql.names import Namer
 from headwater.sql.parse import parse_query, refuse
+from headwater.sql.recursion import is_recursive, lower_whole, recursive_table
 from headwater.sql.relations import Analysis
-from headwater.sql.scope import conjuncts, find_calls, to_expr
-from headwater.sql.syntax import Query, Select, SetOperation, With, output_names
+from headwater.sql.scope import NOTHING, Scope, to_expr
+from headwater.sql.select import Sorted, lower_select, lower_sorted
+from headwater.sql.subqueries import filtered
+from headwater.sql.subquery_values import without_subqueries
+from headwater.sql.syntax import Ordered, Query, Select, SetOperation, Values, With, output_names
 
-Types = Callable[[Op, Sequence[Expr]], Sequence[SqlType]]
+
+class Describe(Protocol):
+    """What the server is asked for; nothing is executed."""
+
+    @property
+    def max_grouping_sets(self) -> int:
+        """How many grouping sets a GROUP BY may have."""
+
+    def types(self, op: Op, exprs: Sequence[Expr]) -> Sequence[SqlType]:
+        """Return the types of expressions over the columns of `op`."""
+
+    def rows(self, op: Op, functions: Sequence[Expr], *, numbered: bool) -> Schema:
+        """Return the columns that functions in FROM have side by side."""
+
+    def whole(self, op: Whole) -> Schema:
+        """Return the columns of a query."""
 
 
-def lower(analysis: Analysis, types: Types) -> Op:
-    """Return the operator tree of an analysed query; `types` asks the server for exact types."""
-    lowering = Lowering(analysis, types)
+def lower(analysis: Analysis, describe: Describe) -> Op:
+    """Return the operator tree of an analysed query; `describe` asks the server for types."""
+    lowering = Lowering(analysis, describe)
     op = lowering.query(parse_query(analysis.qualified), {})
     return _renamed(op, analysis.columns)
 
@@ -58,21 +84,50 @@ def _renamed(op: Op, columns: Schema) -> Op:
 class Lowering:
     """The state of one lowering: unique names, and the server to ask for types."""
 
-    def __init__(self, analysis: Analysis, types: Types) -> None:
+    def __init__(self, analysis: Analysis, describe: Describe) -> None:
         self.analysis = analysis
         self.namer = Namer()
         self.whole_rows = _whole_rows(analysis)
-        self._types = types
+        self.rows, self.whole = describe.rows, describe.whole
+        self.describe = describe
+        self._types = describe.types
 
-    def query(self, query: Query, common: Common) -> Op:
-        """Lower a query; `common` holds the common tables in scope, as functions of nothing."""
+    def query(self, query: Query, common: Common, outer: Outer | None = None) -> Op:
+        """Lower a query; `common` holds the common tables in scope.
+
+        With `outer` it is lowered for every row of the domain, whose columns come first.
+        """
+        op = self._query(query, common, outer)
+        return carried(op, outer) if outer else op
+
+    def _query(self, query: Query, common: Common, outer: Outer | None) -> Op:
         match query:
             case With():
-                return self._with(query, common)
+                return self._with(query, common, outer)
             case SetOperation():
-                return self._set_operation(query, common)
+                return self._set_operation(query, common, outer)
+            case Ordered():
+                return lower_sorted(self, query, common, outer).plain()
+            case Values():
+                return self._values(query, common, outer)
             case Select():
-                return self._select(query, common)
+                return lower_select(self, query, common, outer)
+
+    def sorted(self, query: Query, common: Common, outer: Outer | None) -> Sorted:
+        """Lower a query with what it is sorted by."""
+        made = lower_sorted(self, query, common, outer)
+        return replace(made, op=carried(made.op, outer)) if outer else made
+
+    def filtered(self, op: Op, scope: Scope, tokens: Tokens, common: Common) -> Op:
+        """Return the rows for which a condition holds, which may have subqueries."""
+        return filtered(self, op, scope, tokens, common)
+
+    def without_subqueries(
+        self, op: Op, scope: Scope, tokens: Tokens, common: Common
+    ) -> tuple[Op, Tokens]:
+        """Return the rows with the values of the subqueries in an expression, and it with holes."""
+        op, (plain,) = without_subqueries(self, op, scope, [tokens], common)
+        return op, plain
 
     def compute(self, op: Op, wanted: Sequence[tuple[str, Expr]]) -> Project:
         """Project to the wanted (name, expression) pairs, asking for the types of all but columns.
@@ -82,7 +137,7 @@ class Lowering:
         """
         of = {c.name: c for c in schema(op)}
         ask = [expr for _, expr in wanted if as_column(expr) is None]
-        answers = iter(self._types(op, ask) if ask else ())
+        answers = iter(self.types(op, ask))
         outputs: list[Output] = []
         for name, expr in wanted:
             bare = as_column(expr)
@@ -92,6 +147,15 @@ class Lowering:
             outputs.append(Output(known, expr))
         return Project(op, tuple(outputs))
 
+    def extended(self, op: Op, wanted: Sequence[tuple[str, Expr]]) -> Project:
+        """Add columns under names that are unique already."""
+        types = self.types(op, [expr for _, expr in wanted])
+        made = (
+            Output(Column(name, type), expr)
+            for (name, expr), type in zip(wanted, types, strict=True)
+        )
+        return Project(op, (*passing(schema(op)), *made))
+
     def types(self, op: Op, exprs: Sequence[Expr]) -> Sequence[SqlType]:
         """Ask the server for the types of expressions over the columns of `op`."""
         return self._types(op, exprs) if exprs else ()
@@ -100,40 +164,38 @@ class Lowering:
         """Return a new column with a unique name."""
         return Column(self.namer.unique(name), type, nullable)
 
-    def _with(self, query: With, common: Common) -> Op:
+    def _with(self, query: With, common: Common, outer: Outer | None) -> Op:
+        whole = lower_whole(self, query, common, outer)
+        if whole is not None:
+            return whole
         known = dict(common)
         for table in query.tables:
-            before = dict(known)  # a common table sees those before it, not itself
+            shared = Shared(table.columns or output_names(table.query), table.query, dict(known))
+            if query.recursive and is_recursive(table):
+                shared = recursive_table(self, query.tables, table, known)
+            known[table.name] = shared
+        return self.query(query.body, known, outer)
 
-            def make(table: object = table, before: Common = before) -> Op:
-                return self.query(table.query, before)  # type: ignore[attr-defined]
-
-            known[table.name] = (make, table.columns or output_names(table.query))
-        return self.query(query.body, known)
-
-    def _select(self, select: Select, common: Common) -> Op:
-        op, scope = lower_from(self, select.from_items, common)
-        if select.where is not None:
-            condition = conjuncts(select.where, scope)
-            op = Filter(op, condition) if condition else op
-        aggregates = self.analysis.aggregates
-        grouped = select.group_by is not None or select.having is not None
-        if grouped or any(find_calls(t.tokens, aggregates) for t in select.targets):
-            op, select, scope = lower_grouped(self, op, scope, select)
-        if select.having is not None:
-            condition = conjuncts(select.having, scope)
-            op = Filter(op, condition) if condition else op
-        op = self.compute(op, [(t.name, to_expr(t.tokens, scope)) for t in select.targets])
-        return self.distinct(op) if select.distinct else op
+    def _values(self, values: Values, common: Common, outer: Outer | None) -> Op:
+        """Rows of constants; rows that read from outside, one for each row of the domain."""
+        start, scope = (outer.domain, outer.scope) if outer else (Single(), NOTHING)
+        params = [(p, column(p)) for p in outer.params] if outer else []
+        titles = output_names(values)
+        rows: list[Op] = []
+        for row in values.rows:
+            op, plain = without_subqueries(self, start, scope, row, common)
+            exprs = [to_expr(tokens, scope) for tokens in plain]
+            rows.append(self.compute(op, [*params, *zip(titles, exprs, strict=True)]))
+        return reduce(self.union, rows)
 
     def distinct(self, op: Op) -> Op:
         """δ: group by all columns, then forget the count."""
         _refuse_no_columns(op)
         grouped = Aggregate(op, names(schema(op)), self.fresh("count", BIGINT, nullable=False))
-        return Project(grouped, _passing(schema(op)))
+        return Project(grouped, passing(schema(op)))
 
-    def _set_operation(self, query: SetOperation, common: Common) -> Op:
-        left, right = self.query(query.left, common), self.query(query.right, common)
+    def _set_operation(self, query: SetOperation, common: Common, outer: Outer | None) -> Op:
+        left, right = (self.query(side, common, outer) for side in (query.left, query.right))
         if query.kind == "UNION":
             union = self.union(left, right)
             return union if query.all else self.distinct(union)
@@ -177,7 +239,7 @@ class Lowering:
         count = self.fresh("count", BIGINT, nullable=False)
         counted = Aggregate(union, names(tuple(columns)), count, calls)
         a, b = (column(call.column.name) for call in calls)
-        return Project(_kept(query, counted, a, b), _passing(tuple(columns)))
+        return Project(_kept(query, counted, a, b), passing(tuple(columns)))
 
     def _tagged(self, op: Op, left: str, right: str) -> Project:
         pairs = [(c.name, column(c.name)) for c in schema(op)]
@@ -199,10 +261,6 @@ def _kept(query: SetOperation, counted: Aggregate, a: Expr, b: Expr) -> Op:
         case "INTERSECT", False:
             return Filter(counted, (text(a, " > 0"), text(b, " > 0")))
     return Filter(counted, (text(a, " > 0"), text(b, " = 0")))
-
-
-def _passing(columns: Schema) -> tuple[Output, ...]:
-    return tuple(Output(c, column(c.name)) for c in columns)
 
 
 def _whole_rows(analysis: Analysis) -> frozenset[str]:

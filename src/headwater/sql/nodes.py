@@ -105,7 +105,12 @@ class Case:
     otherwise: Node | None
 
 
+@dataclass(frozen=True, slots=True)
+class TooMany:
+    """The error of a subquery that gives several rows where one value is wanted."""
+
+
 Node = (
     Column | Literal | Cast | Call | Operator | And | Or | Not | IsTest | IsDistinctFrom
-    | Quantified | Case
+    | Quantified | Case | TooMany
 )  # fmt: skip

@@ -9,17 +9,21 @@ from __future__ import annotations
 import dataclasses
 
 from headwater.errors import UnsupportedQuery, bug
+from headwater.sql.grouping_sets import grouping_sets
 from headwater.sql.lexer import Token, Tokens, closing, split, tokenize, untokenize
 from headwater.sql.syntax import (
     CommonTable,
     FromItem,
+    FunctionItem,
     JoinItem,
+    Ordered,
     Query,
     Select,
     SetOperation,
     SubqueryItem,
     TableItem,
     Target,
+    Values,
     With,
 )
 
@@ -36,6 +40,7 @@ _CLAUSES = (
     "FETCH",
     "FOR",
 )
+_LIMITS = ("LIMIT", "OFFSET", "FETCH", "FOR")
 _JOIN_WORDS = ("JOIN", "CROSS", "LEFT", "RIGHT", "FULL", "INNER")
 
 
@@ -48,6 +53,16 @@ def parse_query(sql: str) -> Query:
         case SubqueryItem(query=query) if reader.peek() is None:
             return query
     raise bug("the query does not stand where it was put", sql)
+
+
+def parse_tokens(tokens: Tokens) -> Query:
+    """Return the structure of a query that stands inside brackets."""
+    return _Reader(tokens).query()
+
+
+def opens_query(tokens: Tokens) -> bool:
+    """Tell whether what a bracket encloses is a query."""
+    return bool(tokens) and (tokens[0].is_word("SELECT", "WITH", "VALUES") or _is_query(tokens))
 
 
 def refuse(what: str, why: str) -> UnsupportedQuery:
@@ -127,26 +142,32 @@ class _Reader:
     # --- queries ---
 
     def query(self) -> Query:
-        tables = self._with() if self.accept("WITH") else ()
-        body = self._set_operations()
-        self._ending()
-        return With(tables, body) if tables else body
+        start = self._at
+        recursive, tables = self._with() if self.accept("WITH") else (False, ())
+        body = self._ending(self._set_operations())
+        said = self._tokens[start : self._at] if recursive else ()
+        return With(tables, body, recursive, said) if tables else body
 
-    def _with(self) -> tuple[CommonTable, ...]:
-        if self.accept("RECURSIVE"):
-            raise refuse("WITH RECURSIVE", "recursion has no delta rule here")
+    def _with(self) -> tuple[bool, tuple[CommonTable, ...]]:
+        recursive = self.accept("RECURSIVE")
         tables = [self._common_table()]
         while self.at_mark(","):
             self.take()
             tables.append(self._common_table())
-        return tuple(tables)
+        return recursive, tuple(tables)
 
     def _common_table(self) -> CommonTable:
+        start = self._at
         name, columns = self.take().value, self.names()
         self.accept("AS")
         self.accept("NOT")
         self.accept("MATERIALIZED")
-        return CommonTable(name, columns, _Reader(self.bracketed()).query())
+        query = _Reader(self.bracketed()).query()
+        for word, last in (("SEARCH", "SET"), ("CYCLE", "USING")):
+            if self.at_word(word):
+                self.until(last)
+                self._at += 2  # with the name of the column
+        return CommonTable(name, columns, query, self._tokens[start : self._at])
 
     def _set_operations(self) -> Query:
         left = self._intersections()
@@ -164,41 +185,54 @@ class _Reader:
     def _term(self) -> Query:
         if self.at_mark("("):
             return _Reader(self.bracketed()).query()
-        if self.at_word("VALUES"):
-            raise refuse("VALUES", "a list of rows is no relation that changes are captured from")
+        if self.accept("VALUES"):
+            rows = split(self.until("ORDER", *_SET_WORDS, *_LIMITS), mark=",")
+            return Values(tuple(tuple(split(row[1:-1], mark=",")) for row in rows))
         if not self.accept("SELECT"):
             raise bug("expected SELECT", untokenize(self.rest()))
         return self._select()
 
     def _select(self) -> Select:
         distinct = self.accept("DISTINCT")
-        if distinct and self.at_word("ON"):
-            raise refuse("DISTINCT ON", "it keeps one row of each group by an order")
-        targets = tuple(map(_target, split(self.until(*_CLAUSES, *_SET_WORDS), mark=",")))
+        on: tuple[Tokens, ...] = ()
+        if distinct and self.accept("ON"):
+            distinct, on = False, tuple(split(self.bracketed(), mark=","))
+        outputs = self.until(*_CLAUSES, *_SET_WORDS)
+        targets = tuple(map(_target, split(outputs, mark=","))) if outputs else ()
         items = self._from() if self.accept("FROM") else ()
         where = self.until(*_CLAUSES, *_SET_WORDS) if self.accept("WHERE") else None
-        group_by = self._group_by() if self.accept("GROUP", "BY") else None
+        grouped = self.until(*_CLAUSES, *_SET_WORDS) if self.accept("GROUP", "BY") else None
+        sets = grouping_sets(grouped) if grouped is not None else None
         having = self.until(*_CLAUSES, *_SET_WORDS) if self.accept("HAVING") else None
-        if self.at_word("WINDOW"):
-            raise refuse("WINDOW", "window functions have no delta rule here")
-        return Select(targets, distinct, items, where, group_by, having)
+        windows = self._windows() if self.accept("WINDOW") else ()
+        return Select(targets, distinct, items, where, sets, having, on, windows)
 
-    def _group_by(self) -> tuple[Tokens, ...]:
+    def _windows(self) -> tuple[tuple[str, Tokens], ...]:
         pieces = split(self.until(*_CLAUSES, *_SET_WORDS), mark=",")
-        if any(p[0].is_word("GROUPING", "ROLLUP", "CUBE", "DISTINCT") for p in pieces):
-            raise refuse("GROUP BY with several grouping sets", "one row feeds several groups")
-        if any(len(p) == len("()") and p[0].is_punct("(") for p in pieces):
-            raise refuse("an empty grouping set", "it is a case of GROUPING SETS")
-        return tuple(pieces)
+        return tuple((piece[0].value, piece[3:-1]) for piece in pieces)  # name AS ( … )
 
-    def _ending(self) -> None:
-        """ORDER BY alone means nothing in a table and is dropped; LIMIT is not."""
+    def _ending(self, query: Query) -> Query:
+        """ORDER BY, OFFSET, LIMIT or FETCH; the server prints LIMIT NULL as ALL."""
+        order: tuple[Tokens, ...] = ()
+        limit = offset = None
+        ties = False
         if self.accept("ORDER", "BY"):
-            self.until("LIMIT", "OFFSET", "FETCH", "FOR")
-        if self.at_word("LIMIT", "OFFSET", "FETCH"):
-            raise refuse("LIMIT and OFFSET", "which rows they keep depends on all the others")
+            order = tuple(split(self.until(*_LIMITS), mark=","))
+        while self.at_word("LIMIT", "OFFSET", "FETCH"):
+            if self.accept("OFFSET"):
+                offset = self.until(*_LIMITS)
+            elif self.accept("LIMIT"):
+                limit = self.until(*_LIMITS)
+            else:
+                self.accept("FETCH", "FIRST")
+                limit, ties = self.until("ROWS", "ROW"), True
+                self.until(*_LIMITS)
         if self.at_word("FOR"):
             raise refuse("FOR UPDATE and FOR SHARE", "a stream table locks no rows of its sources")
+        is_all = limit is not None and limit[0].is_word("ALL", "NULL")
+        limit = None if is_all else limit
+        is_plain = not order and limit is None and offset is None
+        return query if is_plain else Ordered(query, order, limit, offset, ties)
 
     # --- FROM ---
 
@@ -228,30 +262,44 @@ class _Reader:
         return JoinItem(kind, left, right, self.until(*_JOIN_WORDS))
 
     def _primary(self) -> FromItem:
-        if self.at_word("LATERAL"):
-            raise refuse("LATERAL", "its rows are computed for each row to its left")
+        self.accept("LATERAL")
         if self.at_mark("("):
             return self._bracketed_item()
-        only = self.accept("ONLY")
-        first = self.take()
-        if first.is_word("ROWS") and self.at_word("FROM"):
-            raise refuse("ROWS FROM", "set-returning functions in FROM have no delta rule here")
-        schema, name = None, first.value
+        if self.accept("ROWS", "FROM"):
+            return self._functions(tuple(split(self.bracketed(), mark=",")))
+        only, start = self.accept("ONLY"), self._at
+        schema, name = None, self.take().value
         if self.at_mark("."):
             self.take()
             schema, name = name, self.take().value
         if self.at_mark("("):
-            raise refuse(
-                f"the function {name}() in FROM", "functions in FROM have no delta rule here"
-            )
+            inside = self.bracketed()
+            if schema is None and name == "UNNEST":  # of several arrays, side by side
+                arrays = split(inside, mark=",")
+                calls = ([*tokenize("unnest("), *array, *tokenize(")")] for array in arrays)
+                return self._functions(tuple(calls), "unnest")
+            return self._functions((self._tokens[start : self._at],), name)
         alias, columns = self._alias(name)
         if self.at_word("TABLESAMPLE"):
             raise refuse("TABLESAMPLE", "it picks rows at random")
         return TableItem(schema, name, alias, columns, only)
 
+    def _functions(self, functions: tuple[Tokens, ...], name: str = "") -> FunctionItem:
+        numbered = self.accept("WITH", "ORDINALITY")
+        alias = self._alias_name(name)
+        columns: tuple[str, ...] = ()
+        if self.at_mark("("):
+            start = self._at
+            pieces = split(self.bracketed(), mark=",")
+            columns = tuple(piece[0].value for piece in pieces)
+            if any(len(piece) > 1 for piece in pieces):  # the columns of a record, with types
+                definitions = (*tokenize(" AS "), *self._tokens[start : self._at])
+                functions = ((*functions[0], *definitions),)
+        return FunctionItem(functions, alias, columns, numbered)
+
     def _bracketed_item(self) -> FromItem:
         inside = self.bracketed()
-        if inside[0].is_word("SELECT", "WITH", "VALUES") or _is_query(inside):
+        if opens_query(inside):
             query = _Reader(inside).query()
             alias, columns = self._alias("")
             return SubqueryItem(query, alias, columns)
@@ -262,12 +310,14 @@ class _Reader:
         return item
 
     def _alias(self, default: str) -> tuple[str, tuple[str, ...]]:
+        return self._alias_name(default), self.names()
+
+    def _alias_name(self, default: str) -> str:
         self.accept("AS")
         token = self.peek()
         stops = (*_JOIN_WORDS, "ON", "USING", "TABLESAMPLE", "NATURAL")
-        if token is None or not token.is_name or token.is_word(*stops):
-            return default, ()
-        return self.take().value, self.names()
+        is_alias = token is not None and token.is_name and not token.is_word(*stops)
+        return self.take().value if is_alias else default
 
 
 def _is_query(tokens: Tokens) -> bool:

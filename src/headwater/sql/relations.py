@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headwater.algebra.ops import Source
 from headwater.algebra.schema import Schema, SqlType
+from headwater.sql.policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,28 +17,35 @@ class Attribute:
     name: str
     type: SqlType
     not_null: bool
-    is_virtual: bool = False  # a virtual generated column: never in a transition table
+    generated: str | None = None  # the expression of a virtual column, which no trigger sees
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation in a query; `query` is a view's own qualified text."""
+    """A relation in a query; `query` is a view's own qualified text.
+
+    `virtual` is a SELECT of the virtual generated columns from the table as `source`; `used` are
+    the columns that the query, or a view in it, depends on.
+    """
 
     source: Source
     kind: str  # pg_class.relkind
     attributes: tuple[Attribute, ...]
     query: str | None = None
     obstacle: tuple[str, str, str] | None = None  # what, why, fix: why it cannot be captured
+    virtual: str | None = None
+    used: frozenset[str] = frozenset()
+    policy: Policy | None = None  # None: the reader sees all rows
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function that the query calls."""
+    """A function that the query calls; `oid` is 0 for what only looks like one."""
 
     name: str
     volatility: str
     is_built_in: bool
-    returns_set: bool
+    oid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +61,5 @@ class Analysis:
     columns: Schema
     relations: Mapping[tuple[str | None, str], Relation]
     aggregates: frozenset[tuple[str | None, str]]
+    set_functions: frozenset[tuple[str | None, str]]
     functions: tuple[Function, ...]

@@ -19,13 +19,28 @@ from collections.abc import Iterable, Mapping
 from headwater.algebra.expr import Expr
 from headwater.algebra.schema import SqlType
 from headwater.sql.expression import NotParsed, parse
-from headwater.sql.nodes import Call, Case, Cast, Column, Literal, Node, Operator
+from headwater.sql.nodes import (
+    And,
+    Call,
+    Case,
+    Cast,
+    Column,
+    IsDistinctFrom,
+    IsTest,
+    Literal,
+    Node,
+    Not,
+    Operator,
+    Or,
+    Quantified,
+)
 
 Shape = tuple[int, int]  # at most so many digits, of which so many after the point
 
 _INTEGER_DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
 _NULL: Shape = (0, -1)  # of an expression that has no value but NULL: it goes with any other
 _LARGEST = 1000  # digits; far below the server's own limits, where it starts to round
+_COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _TYPE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _DIGITS = re.compile(r"-?(\d+)(?:\.(\d*))?")
 
@@ -41,6 +56,59 @@ def shape(expr: Expr, columns: Mapping[str, SqlType]) -> Shape | None:
         return None
     found = node_shape(node, {name: type.name for name, type in columns.items()})
     return None if found == _NULL else found
+
+
+def never_fails(expr: Expr, columns: Mapping[str, SqlType]) -> bool:
+    """Tell whether an expression has a value, or NULL, for every row whatever it holds.
+
+    Sums and products of numerics with fixed scales have one, far below the server's limits, and
+    comparisons of these do. Integers overflow, and of other types nothing is known here.
+    """
+    node = parse(expr)
+    types = {name: type.name for name, type in columns.items()}
+    return not isinstance(node, NotParsed) and _is_total(node, types)
+
+
+def _is_total(node: Node, types: Mapping[str, str]) -> bool:
+    if isinstance(node, Column | Literal):
+        return True
+    parts = _parts(node, types)
+    return bool(parts) and all(_is_total(part, types) for part in parts)
+
+
+def _parts(node: Node, types: Mapping[str, str]) -> tuple[Node, ...]:
+    """Return what a node is made of if it cannot fail by itself, else nothing."""
+    match node:
+        case Operator("+" | "-" | "*", args) if node_shape(node, types) is not None:
+            return args
+        case Cast(inner, "numeric") if node_shape(node, types) is not None:
+            return (inner,)
+        case Operator(symbol, args) if symbol in _COMPARISONS and _are_numbers(args, types):
+            return args
+        case Quantified(symbol, left, items) if symbol in _COMPARISONS:
+            return (left, *items) if _are_numbers((left, *items), types) else ()
+    return _branches(node)
+
+
+def _are_numbers(nodes: Iterable[Node], types: Mapping[str, str]) -> bool:
+    """Tell whether values are compared with each other, or with constants, as numerics."""
+    some = [node for node in nodes if not isinstance(node, Literal)]
+    return bool(some) and all(node_shape(node, types) is not None for node in some)
+
+
+def _branches(node: Node) -> tuple[Node, ...]:
+    """Return what is looked at by a choice or a condition, which cannot fail by itself."""
+    match node:
+        case And(args) | Or(args) | Call(None, "coalesce", args):
+            return args
+        case Not(inner) | IsTest(inner):
+            return (inner,)
+        case IsDistinctFrom(left, Literal(None, _)):
+            return (left,)
+        case Case(whens, otherwise):
+            last = (otherwise,) if otherwise else ()
+            return (*(part for when in whens for part in when), *last)
+    return ()
 
 
 def type_shape(name: str) -> Shape | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from headwater.algebra.expr import Expr, Ref, text
+from headwater.algebra.expr import Expr, Ref, refs, text
 from headwater.errors import UnsupportedQuery, bug
-from headwater.sql.lexer import Token, Tokens, closing, split, stripped, untokenize
+from headwater.sql.clock import has_clock
+from headwater.sql.lexer import Token, Tokens, split, stripped, untokenize
 from headwater.sql.parse import refuse
 
 WHOLE_ROW = "*"
@@ -34,12 +35,29 @@ class Scope:
         return self.aliases[alias]
 
 
+NOTHING = Scope({})
+
+
+def both(left: Scope, right: Scope) -> Scope:
+    """Return the names of both sides."""
+    return Scope(
+        {**left.aliases, **right.aliases},
+        {**left.merged, **right.merged},
+        left.order + right.order,
+    )
+
+
 def to_expr(tokens: Tokens, scope: Scope) -> Expr:
     """Return the expression with every column reference resolved in `scope`.
 
     A token of kind `hole` stands for something computed before: its value is a column's name.
     """
-    refuse_subqueries(tokens)
+    _refuse_subqueries(tokens)
+    if has_clock(tokens):
+        raise refuse(
+            "now() or one of its kin outside the conditions of WHERE, HAVING and inner joins",
+            "the value of every row would change with each refresh",
+        )
     tokens = stripped(tokens)
     parts: list[str | Ref | Expr] = []
     at = 0
@@ -51,15 +69,14 @@ def to_expr(tokens: Tokens, scope: Scope) -> Expr:
             parts.append(Ref(token.value))
             at += 1
             continue
-        _refuse_inside(tokens, at)
         found, taken = _reference(tokens, at, scope)
         parts.append(token.text if found is None else found)
         at += taken
     return text(*parts)
 
 
-def conjuncts(tokens: Tokens, scope: Scope) -> tuple[Expr, ...]:
-    """Return the conditions that AND joins at the top level; TRUE alone gives none.
+def conjuncts(tokens: Tokens) -> list[Tokens]:
+    """Return the conditions that AND joins at the top level; TRUE or nothing gives none.
 
     Canonical text has no BETWEEN and brackets every operand, so AND outside brackets joins
     conditions and nothing else.
@@ -67,38 +84,58 @@ def conjuncts(tokens: Tokens, scope: Scope) -> tuple[Expr, ...]:
     pieces = split(stripped(tokens), word="AND")
     if len(pieces) == 1:
         piece = stripped(tokens)
-        return () if len(piece) == 1 and piece[0].is_word("TRUE") else (to_expr(piece, scope),)
-    return tuple(c for piece in pieces for c in conjuncts(piece, scope))
+        is_true = len(piece) == 1 and piece[0].is_word("TRUE")
+        return [] if is_true or not piece else [piece]
+    return [c for piece in pieces for c in conjuncts(piece)]
 
 
-def refuse_subqueries(tokens: Tokens) -> None:
-    """Refuse a subquery in an expression, also one that is the whole of it."""
-    for opening, first in pairwise(tokens):
-        if opening.is_punct("(") and first.is_word("SELECT", "WITH", "VALUES"):
-            raise refuse("a subquery inside an expression", "its result changes with other rows")
+def has_subquery(tokens: Tokens) -> bool:
+    """Tell whether a query stands in an expression, also as the whole of it."""
+    return any(
+        opening.is_punct("(") and first.is_word("SELECT", "WITH", "VALUES")
+        for opening, first in pairwise(tokens)
+    )
 
 
-def _refuse_inside(tokens: Tokens, at: int) -> None:
-    token = tokens[at]
-    following = tokens[at + 1] if at + 1 < len(tokens) else None
-    if token.is_word("OVER") and following and following.kind in ("punct", "word", "quoted"):
-        previous = tokens[at - 1] if at else None
-        if previous and previous.is_punct(")"):
-            raise refuse("a window function", "its value depends on other rows of the partition")
-    if token.is_word("GROUPING") and following and following.is_punct("("):
-        raise refuse("GROUPING()", "it is a case of GROUPING SETS")
+def _refuse_subqueries(tokens: Tokens) -> None:
+    """Refuse what was not taken out of an expression before."""
+    if has_subquery(tokens):
+        raise refuse("a subquery in this place", f"it stands in {untokenize(tokens)}")
+
+
+def free_columns(parts: Iterable[Tokens], scope: Scope) -> frozenset[str]:
+    """Return the columns behind the names of `scope` that stand in some runs of tokens.
+
+    The server gives no name inside a subquery that stands for something outside already. Holes are
+    columns of what is outside.
+    """
+    found: set[str] = set()
+    for tokens in parts:
+        at = 0
+        while at < len(tokens):
+            expr, taken = column_at(tokens, at, scope)
+            found |= refs(expr) if expr is not None else set()
+            at += taken
+    return frozenset(found)
+
+
+def column_at(tokens: Tokens, at: int, scope: Scope) -> tuple[Expr | None, int]:
+    """Return the column of `scope` that stands at a place, or the hole; None if there is none."""
+    if tokens[at].kind == "hole":
+        return text(Ref(tokens[at].value)), 1
+    return _reference(tokens, at, scope)
 
 
 def _reference(tokens: Tokens, at: int, scope: Scope) -> tuple[Expr | None, int]:
     """Return the column that starts at `at` and how many tokens it takes; None if it is none."""
     token = tokens[at]
-    if not token.is_name or not _may_start_name(tokens, at):
+    if not token.is_name or not may_start_name(tokens, at):
         return None, 1
     dotted = at + 2 < len(tokens) and tokens[at + 1].is_punct(".")
     if not dotted:
         called = at + 1 < len(tokens) and tokens[at + 1].is_punct("(", ".", "=>")
         return (None if called or _is_keyword(tokens, at) else scope.merged.get(token.value)), 1
-    if token.value not in scope.aliases or _is_call(tokens, at + 3):
+    if token.value not in scope.aliases or is_call(tokens, at + 3):
         return None, 1
     return _column(scope, token.value, tokens[at + 2]), 3
 
@@ -127,7 +164,7 @@ def _opening(tokens: Tokens) -> int:
     return max(at for at, token in enumerate(tokens) if token.is_punct("("))
 
 
-def _may_start_name(tokens: Tokens, at: int) -> bool:
+def may_start_name(tokens: Tokens, at: int) -> bool:
     """Names after these are types, collations, fields or the field of EXTRACT, not columns."""
     if at == 0:
         return True
@@ -139,7 +176,8 @@ def _may_start_name(tokens: Tokens, at: int) -> bool:
     return not opens_special
 
 
-def _is_call(tokens: Tokens, at: int) -> bool:
+def is_call(tokens: Tokens, at: int) -> bool:
+    """Tell whether arguments open here."""
     return at < len(tokens) and tokens[at].is_punct("(")
 
 
@@ -159,69 +197,3 @@ def _column(scope: Scope, alias: str, token: Token) -> Expr:
             f"the whole row of {alias}", "only a table's own row can be carried as one value"
         )
     raise bug(f"unknown column {alias}.{name}", f"{alias} has {sorted(columns)}")
-
-
-@dataclass(frozen=True, slots=True)
-class CallTokens:
-    """An aggregate call in an expression: where it stands and what it says."""
-
-    start: int
-    end: int
-    name: tuple[str | None, str]
-    arguments: tuple[Tokens, ...]
-    filter: Tokens | None
-    is_plain: bool  # no DISTINCT, ORDER BY, WITHIN GROUP, VARIADIC
-
-
-def find_calls(tokens: Tokens, aggregates: frozenset[tuple[str | None, str]]) -> list[CallTokens]:
-    """Return the aggregate calls of an expression, left to right."""
-    refuse_subqueries(tokens)
-    found: list[CallTokens] = []
-    at = 0
-    while at < len(tokens):
-        call = _call_at(tokens, at, aggregates)
-        if call is None:
-            at += 1
-        else:
-            found.append(call)
-            at = call.end
-    return found
-
-
-def _call_at(
-    tokens: Tokens, at: int, aggregates: frozenset[tuple[str | None, str]]
-) -> CallTokens | None:
-    if not tokens[at].is_name or not _may_start_name(tokens, at):
-        return None
-    schema, opening = None, at + 1
-    if opening + 1 < len(tokens) and tokens[opening].is_punct("."):
-        schema, opening = tokens[at].value, at + 3
-    if not _is_call(tokens, opening):
-        return None
-    name = tokens[opening - 1]
-    folded = name.value if name.kind == "quoted" else name.value.lower()
-    if (schema, folded) not in aggregates:
-        return None
-    return _call(tokens, at, opening, (schema, folded))
-
-
-def _call(tokens: Tokens, at: int, opening: int, name: tuple[str | None, str]) -> CallTokens:
-    end = closing(tokens, opening) + 1
-    inside = tokens[opening + 1 : end - 1]
-    plain = not (inside and inside[0].is_word("DISTINCT", "VARIADIC", "ALL"))
-    plain = plain and len(split(inside, word="ORDER")) == 1
-    if end < len(tokens) and tokens[end].is_word("WITHIN"):
-        plain, end = False, closing(tokens, end + 2) + 1
-    condition: Tokens | None = None
-    if end < len(tokens) and tokens[end].is_word("FILTER"):
-        condition_end = closing(tokens, end + 1)
-        condition, end = tokens[end + 3 : condition_end], condition_end + 1
-    if end < len(tokens) and tokens[end].is_word("OVER"):
-        raise refuse("a window function", "its value depends on other rows of the partition")
-    arguments = tuple(split(inside, mark=",")) if inside else ()
-    return CallTokens(at, end, name, arguments, condition, plain)
-
-
-def same(left: Tokens, right: Tokens) -> bool:
-    """Tell whether two token runs are the same text."""
-    return untokenize(stripped(left)) == untokenize(stripped(right))

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from headwater.algebra.expr import Expr, column, text
-from headwater.algebra.ops import Aggregate, Op, Output, Project, Scan, Source, UnionAll, schema
+from headwater.algebra.ops import (
+    Aggregate,
+    Expand,
+    Op,
+    Output,
+    Project,
+    Scan,
+    Source,
+    UnionAll,
+    Whole,
+    Window,
+    schema,
+)
 from headwater.algebra.schema import BIGINT, Column, Schema, SqlType
 
 INTEGER = SqlType("integer")
@@ -38,6 +50,28 @@ def rename(op: Op, **new: str) -> Project:
 
 def grouped(op: Op, *keys: str, count: str = "n") -> Aggregate:
     return Aggregate(op, keys, Column(count, BIGINT, nullable=False))
+
+
+def ranked(op: Op, *keys: str, by: str, name: str = "r") -> Window:
+    """Number the rows of equal keys by a column."""
+    over: list[str | Expr] = ["row_number() OVER ("]
+    for number, key in enumerate(keys):
+        over += [", " if number else "PARTITION BY ", column(key)]
+    call = text(*over, " ORDER BY ", column(by), ")")
+    return Window(op, keys, (column(by),), (Output(Column(name, BIGINT), call),))
+
+
+def series(op: Op, to: str, *, name: str = "v") -> Expand:
+    """Each row with the numbers up to a column."""
+    return Expand(op, (text("generate_series(1, ", column(to), ")"),), ints(name))
+
+
+def recursive(*inputs: Op, names: tuple[str, ...] = ("w_x", "w_y")) -> Whole:
+    """A query over the inputs that no rule looks into."""
+    parts: list[str | int] = ["SELECT * FROM "]
+    for number, _ in enumerate(inputs):
+        parts += [number, " UNION SELECT * FROM "]
+    return Whole(inputs, tuple(parts[:-1]), ints(*names))
 
 
 def union(*inputs: Op, names: tuple[str, ...] = ()) -> UnionAll:

@@ -4,19 +4,19 @@ import json
 
 import pytest
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.codec import decode, decode_op, encode
 from headwater.algebra.expr import column, text
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
-    Call,
     Consolidate,
     Delta,
     Empty,
+    Filter,
     Join,
     Keys,
-    Kind,
     Negate,
     Op,
     Repeat,
@@ -36,6 +36,9 @@ from tests.unit.algebra.samples import (
     ints,
     is_equal,
     keep,
+    ranked,
+    recursive,
+    series,
     union,
 )
 
@@ -77,6 +80,8 @@ def test_form() -> None:
         Aggregate(Join(ORDERS, CUSTOMERS, ON), ("c_name",), COUNT, (CALL,)),
         UnionAll((CUSTOMERS, EVENTS), ints("a", "b"), disjoint=("a",)),
         union(AntiJoin(ORDERS, CUSTOMERS, ON), SemiJoin(After(ORDERS), Delta(CUSTOMERS), ON)),
+        ranked(series(ORDERS, "o_amount"), "o_customer", by="o_id"),
+        recursive(EVENTS, Filter(CUSTOMERS, ON[:0])),
         Consolidate(Negate(Restrict(After(EVENTS), (), Keys(Delta(EVENTS), ())))),
         grouped(keep(EVENTS)),
     ],
@@ -94,8 +99,8 @@ def test_only_trees_are_stored() -> None:
 
 def test_an_unknown_node_is_refused() -> None:
     with pytest.raises(InvalidPlan) as caught:
-        decode({"is": "Window"})
-    assert caught.value.what == "unknown node Window in a stored plan"
+        decode({"is": "Nothing"})
+    assert caught.value.what == "unknown node Nothing in a stored plan"
 
 
 def test_what_is_no_operator_is_no_plan() -> None:

@@ -4,20 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import column, text
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
     Before,
-    Call,
     Consolidate,
     Delta,
     Empty,
     Filter,
     Join,
     Keys,
-    Kind,
     Negate,
     Op,
     Output,
@@ -43,6 +42,9 @@ from tests.unit.algebra.samples import (
     is_equal,
     is_positive,
     keep,
+    ranked,
+    recursive,
+    series,
 )
 
 ON = (is_equal("o_customer", "c_id"),)
@@ -65,6 +67,9 @@ SUM = Call(TOTAL, Kind.SUM, column("o_amount"))
         (AntiJoin(EVENTS, CUSTOMERS, ()), ints("e_x", "e_y")),
         (Aggregate(ORDERS, ("o_customer",), COUNT, (SUM,)), (*ints("o_customer"), COUNT, TOTAL)),
         (Aggregate(ORDERS, (), COUNT), (COUNT,)),
+        (ranked(EVENTS, "e_x", by="e_y"), (*ints("e_x", "e_y"), Column("r", BIGINT))),
+        (series(EVENTS, "e_x"), ints("e_x", "e_y", "v")),
+        (recursive(EVENTS, CUSTOMERS), ints("w_x", "w_y")),
         (Keys(EVENTS, ("e_y",)), ints("e_y")),
         (Restrict(EVENTS, ("e_x",), keep(CUSTOMERS, "c_id")), ints("e_x", "e_y")),
         *((state(EVENTS), ints("e_x", "e_y")) for state in (Delta, Before, After)),
@@ -100,6 +105,14 @@ def test_schema_of_an_unknown_node() -> None:
         (
             lambda: Repeat(Single(), column("a")),
             "Repeat reads ['a'], which its input does not produce",
+        ),
+        (
+            lambda: ranked(EVENTS, "a", by="e_x"),
+            "Window reads ['a'], which its input does not produce",
+        ),
+        (
+            lambda: series(EVENTS, "a"),
+            "Expand reads ['a'], which its input does not produce",
         ),
         (
             lambda: UnionAll((EVENTS, ORDERS), ints("a", "b")),

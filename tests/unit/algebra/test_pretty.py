@@ -2,20 +2,19 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import column, text
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
     Before,
-    Call,
     Consolidate,
     Delta,
     Empty,
     Filter,
     Join,
     Keys,
-    Kind,
     Negate,
     Op,
     Output,
@@ -38,6 +37,9 @@ from tests.unit.algebra.samples import (
     is_equal,
     is_positive,
     keep,
+    ranked,
+    recursive,
+    series,
     union,
 )
 
@@ -94,6 +96,16 @@ def test_delta() -> None:
         (SemiJoin(ORDERS, EVENTS, (is_equal("o_id", "e_x"),)), "Semi-join on o_id = e_x"),
         (AntiJoin(ORDERS, EVENTS, ()), "Anti-join on true"),
         (grouped(EVENTS), "Aggregate by ()"),
+        (
+            ranked(ORDERS, "o_customer", by="o_id"),
+            "Window by (o_customer):"
+            " row_number() OVER (PARTITION BY o_customer ORDER BY o_id) AS r",
+        ),
+        (series(EVENTS, "e_x"), "Expand generate_series(1, e_x)"),
+        (
+            recursive(EVENTS, CUSTOMERS),
+            "Whole query SELECT * FROM #0 UNION SELECT * FROM #1",
+        ),
         (Empty(ints("a")), "Nothing"),
         (After(keep(EVENTS, "e_x")), "After"),
         (Before(keep(EVENTS, "e_x")), "Before"),

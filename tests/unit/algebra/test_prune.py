@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import column, text
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
-    Call,
     Filter,
     Join,
-    Kind,
     Negate,
     Op,
     Output,
     Project,
     Repeat,
     Scan,
+    SemiJoin,
     Single,
     UnionAll,
 )
@@ -32,6 +32,9 @@ from tests.unit.algebra.samples import (
     is_equal,
     is_positive,
     keep,
+    ranked,
+    recursive,
+    series,
     union,
 )
 
@@ -85,6 +88,20 @@ def sums(op: Op, *columns: str) -> Aggregate:
             Join(NOTHING, C_ID),
         ),
         (AntiJoin(ORDERS, CUSTOMERS, ON), set(), AntiJoin(CUSTOMER, C_ID, ON)),
+        (SemiJoin(ORDERS, CUSTOMERS, ON), set(), SemiJoin(CUSTOMER, C_ID, ON)),
+        (ranked(ORDERS, by="o_amount"), {"r"}, ranked(AMOUNT, by="o_amount")),
+        (
+            ranked(ORDERS, "o_customer", by="o_amount"),
+            {"r"},
+            ranked(
+                Scan(ORDERS.source, ints("o_customer", "o_amount"), ("customer", "amount")),
+                "o_customer",
+                by="o_amount",
+            ),
+        ),
+        (ranked(ORDERS, "o_customer", by="o_amount"), {"o_id"}, ID),
+        (series(ORDERS, "o_amount"), set(), series(AMOUNT, "o_amount")),
+        (recursive(EVENTS, CUSTOMERS), {"w_x"}, recursive(EVENTS, CUSTOMERS)),
         (grouped(ORDERS, "o_customer"), set(), grouped(CUSTOMER, "o_customer")),
         (grouped(ORDERS), {"n"}, grouped(NOTHING)),
         (sums(ORDERS, "o_id", "o_amount"), {"sum_o_amount"}, sums(AMOUNT, "o_amount")),

@@ -10,18 +10,20 @@ from headwater.algebra.ops import (
     Filter,
     Join,
     Keys,
+    Negate,
     Op,
     Output,
     Project,
     Repeat,
     Restrict,
     Scan,
+    SemiJoin,
     Single,
     UnionAll,
     schema,
 )
 from headwater.algebra.schema import BIGINT, Column
-from headwater.delta.pushdown import push_keys, restrict_joined
+from headwater.delta.pushdown import push_keys, restrict_filtering, restrict_joined
 from tests.unit.algebra.samples import (
     CUSTOMERS,
     EVENTS,
@@ -31,7 +33,10 @@ from tests.unit.algebra.samples import (
     is_equal,
     is_positive,
     keep,
+    ranked,
+    recursive,
     rename,
+    series,
     union,
 )
 
@@ -79,6 +84,24 @@ def by_x(op: Op = EVENTS) -> Restrict:
             ("o_id",),
             AntiJoin(Restrict(ORDERS, ("o_id",), ONE), CUSTOMERS, ON),
         ),
+        (
+            SemiJoin(ORDERS, CUSTOMERS, ON),
+            ("o_id",),
+            SemiJoin(Restrict(ORDERS, ("o_id",), ONE), CUSTOMERS, ON),
+        ),
+        (ranked(EVENTS, "e_x", by="e_y"), ("e_x",), ranked(by_x(), "e_x", by="e_y")),
+        (
+            ranked(EVENTS, "e_y", by="e_x"),
+            ("e_x",),
+            Restrict(ranked(EVENTS, "e_y", by="e_x"), ("e_x",), ONE),
+        ),
+        (series(EVENTS, "e_y"), ("e_x",), series(by_x(), "e_y")),
+        (series(EVENTS, "e_y"), ("v",), Restrict(series(EVENTS, "e_y"), ("v",), ONE)),
+        (
+            recursive(EVENTS, CUSTOMERS),
+            ("w_x",),
+            Restrict(recursive(EVENTS, CUSTOMERS), ("w_x",), ONE),
+        ),
     ],
 )
 def test_a_key_reaches_the_scan(op: Op, columns: tuple[str, ...], pushed: Op) -> None:
@@ -108,6 +131,8 @@ def test_a_key_stops_where_one_of_its_columns_is_computed() -> None:
         (grouped(EVENTS), Restrict(grouped(EVENTS), (), ANY)),
         (Join(ORDERS, EVENTS), Restrict(Join(ORDERS, EVENTS), (), ANY)),
         (AntiJoin(ORDERS, EVENTS, ()), Restrict(AntiJoin(ORDERS, EVENTS, ()), (), ANY)),
+        (ranked(EVENTS, by="e_x"), Restrict(ranked(EVENTS, by="e_x"), (), ANY)),
+        (series(EVENTS, "e_x"), series(Restrict(EVENTS, (), ANY), "e_x")),
     ],
 )
 def test_the_empty_key_asks_for_all_or_nothing(op: Op, pushed: Op) -> None:
@@ -141,6 +166,14 @@ def test_a_key_crosses_an_equality_where_that_saves_work() -> None:
     assert push_keys(view, both, TWO) == Restrict(view, both, TWO)
 
 
+def test_a_key_crosses_an_equality_of_nulls_too() -> None:
+    on = (text(column("o_customer"), " IS NOT DISTINCT FROM ", column("e_x")),)
+    view = Join(ORDERS, grouped(EVENTS, "e_x"), on)
+    assert push_keys(view, ("o_customer",), ONE) == Join(
+        Restrict(ORDERS, ("o_customer",), ONE), grouped(by_x(), "e_x"), on
+    )
+
+
 def test_a_key_over_both_sides_crosses_as_a_whole() -> None:
     totals = grouped(EVENTS, "e_x", "e_y")
     view = Join(ORDERS, totals, (is_equal("o_customer", "e_x"),))
@@ -154,11 +187,10 @@ def test_a_key_over_both_sides_crosses_as_a_whole() -> None:
 @pytest.mark.parametrize(
     "on",
     [
-        text(column("o_customer"), " IS NOT DISTINCT FROM ", column("e_x")),
         text(column("o_customer"), " < ", column("e_x")),
         is_equal("o_customer", "n"),
     ],
-    ids=["null-safe", "inequality", "another type"],
+    ids=["inequality", "another type"],
 )
 def test_a_key_crosses_nothing_but_an_equality_of_one_type(on: Expr) -> None:
     view = Join(ORDERS, grouped(EVENTS, "e_x"), (on,))
@@ -180,6 +212,33 @@ def test_a_keyed_state_is_evaluated_for_the_keys_of_the_change() -> None:
     assert restrict_joined(Join(After(totals), Delta(ORDERS), on)) == Join(
         restricted, Delta(ORDERS), on
     )
+
+
+@pytest.mark.parametrize("kind", [SemiJoin, AntiJoin])
+def test_a_filtering_join_looks_at_its_right_side_for_the_keys_of_the_change(
+    kind: type[SemiJoin] | type[AntiJoin],
+) -> None:
+    totals, on = grouped(EVENTS, "e_x"), (is_equal("o_customer", "e_x"),)
+    keys = Keys(Delta(ORDERS), ("o_customer",))
+    restricted = After(grouped(Restrict(EVENTS, ("e_x",), keys), "e_x"))
+    assert restrict_filtering(kind(Delta(ORDERS), After(totals), on)) == kind(
+        Delta(ORDERS), restricted, on
+    )
+    gone = Negate(grouped(Delta(EVENTS), "e_x"))
+    before = UnionAll((After(totals), gone), schema(totals))
+    assert restrict_filtering(kind(Delta(ORDERS), before, on)) == kind(
+        Delta(ORDERS), UnionAll((restricted, gone), schema(totals)), on
+    )
+
+
+def test_touched_rows_are_looked_up_by_the_keys_of_the_change() -> None:
+    keys = Keys(Delta(EVENTS), ("e_x",))
+    on = (is_equal("o_customer", "e_x"), text(column("o_id"), " <> ", column("e_y")))
+    assert restrict_filtering(SemiJoin(After(ORDERS), Delta(EVENTS), on)) == SemiJoin(
+        After(Restrict(ORDERS, ("o_customer",), keys)), Delta(EVENTS), on
+    )
+    unequal = SemiJoin(After(ORDERS), Delta(EVENTS), on[1:])
+    assert restrict_filtering(unequal) == unequal
 
 
 def test_all_equalities_make_the_key() -> None:

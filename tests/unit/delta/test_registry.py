@@ -17,8 +17,14 @@ VIEW = {
     ops.Repeat,
     ops.UnionAll,
     ops.Join,
+    ops.SemiJoin,
     ops.AntiJoin,
     ops.Aggregate,
+    ops.Window,
+    ops.Timed,
+    ops.Expand,
+    ops.Whole,
+    ops.Itself,
 }
 
 

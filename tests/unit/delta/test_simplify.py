@@ -39,13 +39,17 @@ from tests.unit.algebra.samples import (
     is_equal,
     is_positive,
     keep,
+    ranked,
+    recursive,
     rename,
+    series,
     union,
 )
 
 ON = (is_equal("o_customer", "c_id"),)
 NONE = frozenset[int]()
 D_EVENTS, D_ORDERS, D_CUSTOMERS = Delta(EVENTS), Delta(ORDERS), Delta(CUSTOMERS)
+LOOKED_UP = After(Restrict(ORDERS, ("o_customer",), Keys(D_CUSTOMERS, ("c_id",))))
 
 
 # --- unchanged sources vanish ---
@@ -62,10 +66,13 @@ D_EVENTS, D_ORDERS, D_CUSTOMERS = Delta(EVENTS), Delta(ORDERS), Delta(CUSTOMERS)
         Consolidate(D_EVENTS),
         Keys(D_EVENTS, ("e_x",)),
         grouped(D_EVENTS, "e_x"),
+        ranked(D_EVENTS, "e_x", by="e_y"),
+        ranked(D_EVENTS, by="e_y"),
+        series(D_EVENTS, "e_x"),
         Join(D_ORDERS, After(CUSTOMERS), ON),
         Join(Before(ORDERS), D_CUSTOMERS, ON),
         SemiJoin(D_ORDERS, After(CUSTOMERS), ON),
-        SemiJoin(After(ORDERS), D_CUSTOMERS, ON),
+        SemiJoin(LOOKED_UP, D_CUSTOMERS, ON),
         AntiJoin(D_ORDERS, After(CUSTOMERS), ON),
         Restrict(D_EVENTS, ("e_x",), Keys(After(CUSTOMERS), ("c_id",))),
         Restrict(After(EVENTS), ("e_x",), Keys(D_CUSTOMERS, ("c_id",))),
@@ -129,7 +136,7 @@ def test_a_join_starts_from_changes() -> None:
 
 def test_a_semi_join_starts_from_changes() -> None:
     assert simplify(SemiJoin(Before(ORDERS), D_CUSTOMERS, ON)) == union(
-        SemiJoin(After(ORDERS), D_CUSTOMERS, ON),
+        SemiJoin(LOOKED_UP, D_CUSTOMERS, ON),
         Negate(SemiJoin(D_ORDERS, D_CUSTOMERS, ON)),
     )
 
@@ -214,6 +221,35 @@ def test_delta_of_an_aggregate() -> None:
     )
 
 
+def test_delta_of_a_window_computes_the_partitions_that_are_touched() -> None:
+    keys = Keys(D_EVENTS, ("e_x",))
+    after = After(Restrict(EVENTS, ("e_x",), keys))
+    before = union(after, Negate(D_EVENTS))
+    assert simplify(derive(ranked(EVENTS, "e_x", by="e_y"))) == Consolidate(
+        UnionAll(
+            (ranked(after, "e_x", by="e_y"), Negate(ranked(before, "e_x", by="e_y"))),
+            schema(ranked(EVENTS, "e_x", by="e_y")),
+        )
+    )
+
+
+def test_delta_of_a_query_as_a_whole_computes_it_twice_if_a_source_changed() -> None:
+    view = recursive(EVENTS, CUSTOMERS)
+    after = recursive(After(EVENTS), After(CUSTOMERS))
+    before = recursive(union(After(EVENTS), Negate(D_EVENTS)), After(CUSTOMERS))
+    assert simplify(derive(view), frozenset({3})) == Consolidate(union(after, Negate(before)))
+    assert simplify(derive(view), NONE) == Empty(schema(view))
+
+
+def test_delta_of_a_semi_join_by_the_sources_that_changed() -> None:
+    view = SemiJoin(ORDERS, CUSTOMERS, ON)
+    touched = SemiJoin(LOOKED_UP, D_CUSTOMERS, ON)
+    before = union(After(CUSTOMERS), Negate(D_CUSTOMERS))
+    right = union(AntiJoin(touched, before, ON), Negate(AntiJoin(touched, After(CUSTOMERS), ON)))
+    assert simplify(derive(view), frozenset({1})) == SemiJoin(D_ORDERS, After(CUSTOMERS), ON)
+    assert simplify(derive(view), frozenset({2})) == right
+
+
 def test_delta_of_a_grand_total_of_an_unchanged_source() -> None:
     view = grouped(EVENTS)
     assert simplify(derive(view), NONE) == Empty(schema(view))
@@ -222,7 +258,7 @@ def test_delta_of_a_grand_total_of_an_unchanged_source() -> None:
 def test_delta_of_an_anti_join_by_the_sources_that_changed() -> None:
     view = AntiJoin(ORDERS, CUSTOMERS, ON)
     left = AntiJoin(D_ORDERS, After(CUSTOMERS), ON)
-    touched = SemiJoin(After(ORDERS), D_CUSTOMERS, ON)
+    touched = SemiJoin(LOOKED_UP, D_CUSTOMERS, ON)
     before = union(After(CUSTOMERS), Negate(D_CUSTOMERS))
     right = union(AntiJoin(touched, After(CUSTOMERS), ON), Negate(AntiJoin(touched, before, ON)))
     assert simplify(derive(view), frozenset({1})) == left

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.algebra.expr import Expr, column, equality, show, text
+from headwater.algebra.expr import column, equality, show, text
 from headwater.errors import UnsupportedQuery
+from headwater.sql.calls import hole, with_holes
 from headwater.sql.lexer import tokenize, untokenize
-from headwater.sql.scope import Scope, conjuncts, find_calls, to_expr
+from headwater.sql.scope import Scope, conjuncts, free_columns, has_subquery, to_expr
 
 SCOPE = Scope(
     {"t": {"a": column("a_1"), "B": column("b_1"), "date": column("d_1")}},
@@ -39,21 +40,52 @@ def test_columns_become_holes_and_nothing_else_does(sql: str, expected: str) -> 
 
 
 def test_conjuncts_are_split_at_every_level_and_true_is_none() -> None:
-    found = conjuncts(tokenize('((t.a = t."B") AND ((t.a > 1) AND (t.date IS NULL)))'), SCOPE)
-    assert [show(c) for c in found] == ["a_1 = b_1", "a_1 > 1", "d_1 IS NULL"]
-    assert equality(found[0]) == ("a_1", "b_1")
-    assert conjuncts(tokenize("true"), SCOPE) == ()
-    assert conjuncts(tokenize("(true OR (t.a > 1))"), SCOPE) == (
-        Expr(("true OR (", *column("a_1").parts, " > 1)")),
-    )
+    found = conjuncts(tokenize('((t.a = t."B") AND ((t.a > 1) AND (t.date IS NULL)))'))
+    exprs = [to_expr(tokens, SCOPE) for tokens in found]
+    assert [show(expr) for expr in exprs] == ["a_1 = b_1", "a_1 > 1", "d_1 IS NULL"]
+    assert equality(exprs[0]) == ("a_1", "b_1")
+    assert conjuncts(tokenize("true")) == []
+    assert [untokenize(t) for t in conjuncts(tokenize("(true OR (t.a > 1))"))] == [
+        "true OR (t.a > 1)"
+    ]
+
+
+def test_holes_are_columns_that_were_computed_before() -> None:
+    tokens = with_holes("(", hole("n_1"), " > ", hole("m_1", spaced=True), ")")
+    assert show(to_expr(tokens, SCOPE)) == "n_1 > m_1"
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("(t.a + x.a)", {"a_1"}),
+        ("(id = 1)", {"l", "r"}),
+        ("( SELECT u.a FROM s.u WHERE (u.b = t.date))", {"d_1"}),
+        ("(x.a)::t.a", set()),
+    ],
+)
+def test_columns_that_are_read(sql: str, columns: set[str]) -> None:
+    assert free_columns([tokenize(sql)], SCOPE) == columns
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("(t.a = ( SELECT 1))", True),
+        ("( SELECT 1)", True),
+        ("(t.a IN (VALUES (1)))", True),
+        ("ARRAY( WITH w AS ( SELECT 1) SELECT 2)", True),
+        ("(t.a = 1)", False),
+    ],
+)
+def test_subqueries_are_seen_anywhere(sql: str, found: bool) -> None:
+    assert has_subquery(tokenize(sql)) is found
 
 
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("(t.a = ( SELECT 1))", "a subquery inside an expression"),
-        ("(rank() OVER (ORDER BY t.a))", "a window function"),
-        ("GROUPING(t.a)", "GROUPING()"),
+        ("(t.a = ( SELECT 1))", "a subquery in this place"),
         ("to_json(t.*)", "the whole row of t"),
     ],
 )
@@ -67,21 +99,3 @@ def test_system_columns_are_refused() -> None:
     with pytest.raises(UnsupportedQuery) as error:
         to_expr(tokenize("t.ctid"), SCOPE)
     assert error.value.what == "the system column t.ctid cannot be used in a stream table"
-
-
-def test_aggregate_calls_are_found_with_all_their_clauses() -> None:
-    tokens = tokenize(
-        "(count(DISTINCT t.a) FILTER (WHERE (t.a > 1)) + my.agg(t.a, t.a ORDER BY t.a)"
-        " + lower(t.a) + percentile_cont(0.5) WITHIN GROUP (ORDER BY t.a) + sum(t.a))"
-    )
-    names = frozenset({(None, "count"), ("my", "agg"), (None, "percentile_cont"), (None, "sum")})
-    calls = find_calls(tokens, names)
-    assert [untokenize(tokens[c.start : c.end]) for c in calls] == [
-        "count(DISTINCT t.a) FILTER (WHERE (t.a > 1))",
-        "my.agg(t.a, t.a ORDER BY t.a)",
-        "percentile_cont(0.5) WITHIN GROUP (ORDER BY t.a)",
-        "sum(t.a)",
-    ]
-    assert [c.is_plain for c in calls] == [False, False, False, True]
-    assert calls[0].filter is not None
-    assert untokenize(calls[0].filter) == "(t.a > 1)"

@@ -5,6 +5,7 @@ import pytest
 from headwater.algebra.expr import column
 from headwater.algebra.ops import Delta, Empty, Filter, Op, Repeat, Single, UnionAll
 from headwater.delta.rules.linear import (
+    diff_expand,
     diff_filter,
     diff_project,
     diff_repeat,
@@ -12,7 +13,7 @@ from headwater.delta.rules.linear import (
     diff_single,
     diff_union_all,
 )
-from tests.unit.algebra.samples import CUSTOMERS, EVENTS, ints, is_positive, rename
+from tests.unit.algebra.samples import CUSTOMERS, EVENTS, ints, is_positive, rename, series
 
 POSITIVE = (is_positive("e_x"),)
 
@@ -24,6 +25,7 @@ POSITIVE = (is_positive("e_x"),)
         (diff_single(Single()), Empty(())),
         (diff_project(rename(EVENTS, e_x="a")), rename(Delta(EVENTS), e_x="a")),
         (diff_filter(Filter(EVENTS, POSITIVE)), Filter(Delta(EVENTS), POSITIVE)),
+        (diff_expand(series(EVENTS, "e_x")), series(Delta(EVENTS), "e_x")),
         (diff_repeat(Repeat(EVENTS, column("e_x"))), Repeat(Delta(EVENTS), column("e_x"))),
     ],
 )

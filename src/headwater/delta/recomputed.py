@@ -1,0 +1,130 @@
+"""The change of a view with a key, by computing the touched rows anew and looking at the stored.
+
+Δv = (v⁺ ⋉ K) ⊖ (stored ⋉ K), with K the keys of all rows that a change may touch. That is the keyed
+rule at the root of the view: nothing is computed as it was before the change.
+
+K comes from a simpler tree U(v), of which two things hold. At every state each row of v has one in
+U(v), and each row that changes in v has one in ΔU(v), equal in the columns that U(v) kept:
+    U(γ(A)) = π_keys(U(A)),   U(A ▷ B) = U(A ⋉ B) = U(A) ⊎ π_A(U(A) ⋈ U(B))
+and else U goes down the tree, leaving out what hangs on columns that are gone. ΔU(v) is meant row
+by row, not summed up: what is left is linear or bilinear, so that its change is a union of terms,
+each of which begins with changed rows of a source. A row that changed in a column that is gone is
+there twice, and its two weights must not cancel.
+"""
+
+from __future__ import annotations
+
+from headwater.algebra.expr import Expr, refs
+from headwater.algebra.ops import (
+    After,
+    Aggregate,
+    AntiJoin,
+    Empty,
+    Expand,
+    Filter,
+    Join,
+    Keys,
+    Negate,
+    Op,
+    Project,
+    Repeat,
+    Restrict,
+    Scan,
+    SemiJoin,
+    Single,
+    UnionAll,
+    passing,
+    schema,
+)
+from headwater.algebra.prune import prune
+from headwater.algebra.schema import names
+from headwater.delta.registry import derive
+from headwater.delta.simplify import simplify
+from headwater.delta.verify import check_delta_plan
+
+
+def change_by_key(
+    view: Op, key: tuple[str, ...], stored: Scan, changed: frozenset[int]
+) -> Op | None:
+    """Return the change of a view whose rows are those of `stored`; None if K cannot be told."""
+    touched = touched_keys(view, key, changed)
+    if touched is None:
+        return None
+    if isinstance(touched, Empty):
+        return Empty(schema(view))
+    after = Restrict(After(view), key, touched)
+    before = Restrict(After(stored), key, touched)
+    plan = simplify(UnionAll((after, Negate(before)), schema(view)), changed)
+    check_delta_plan(plan, view)
+    return plan
+
+
+def touched_keys(view: Op, key: tuple[str, ...], changed: frozenset[int]) -> Op | None:
+    """Return K, for changes of these sources; None if it cannot be told."""
+    tree = touching(view)
+    if not key or tree is None or not set(key) <= _known(tree):
+        return None
+    return simplify(Keys(derive(prune(tree, frozenset(key))), key), changed)
+
+
+def touching(op: Op) -> Op | None:  # noqa: PLR0911 - one case per node
+    """Return U(op); None if a change of it may touch rows that no column tells."""
+    match op:
+        case Scan() | Single():
+            return op
+        case Project() | Filter() | Repeat() | Expand() | Aggregate():
+            below = touching(op.input)
+            return _above(op, below) if below is not None else None
+        case Join() | SemiJoin() | AntiJoin():
+            left, right = touching(op.left), touching(op.right)
+            if left is None or right is None or not _has(op.on, left, right):
+                return None
+            joined = Join(left, right, op.on)
+            if isinstance(op, Join):
+                return joined
+            return UnionAll((left, Project(joined, passing(schema(left)))), schema(left))
+        case UnionAll():
+            return _union(op)
+    return None
+
+
+def _above(op: Project | Filter | Repeat | Expand | Aggregate, below: Op) -> Op | None:
+    known = _known(below)
+    match op:
+        case Project():
+            return Project(below, tuple(o for o in op.outputs if refs(o.expr) <= known))
+        case Filter():
+            return Filter(below, tuple(c for c in op.conjuncts if refs(c) <= known))
+        case Repeat():
+            return below
+        case Expand() if _has(op.functions, below):
+            return Expand(below, op.functions, op.columns, op.numbered)
+        case Aggregate(keys=keys) if keys and set(keys) <= known:
+            return Project(below, passing(tuple(c for c in schema(below) if c.name in keys)))
+    return None
+
+
+def _union(op: UnionAll) -> Op | None:
+    """Keep the columns that all arms have kept."""
+    arms = [(arm, touching(arm)) for arm in op.inputs]
+    kept = [
+        n
+        for n in range(len(op.columns))
+        if all(below is not None and names(schema(arm))[n] in _known(below) for arm, below in arms)
+    ]
+    inputs = []
+    for arm, below in arms:
+        if below is None:
+            return None
+        of = {c.name: c for c in schema(below)}
+        columns = tuple(of[names(schema(arm))[n]] for n in kept)
+        inputs.append(Project(below, passing(columns)))
+    return UnionAll(tuple(inputs), tuple(op.columns[n] for n in kept))
+
+
+def _known(op: Op) -> set[str]:
+    return set(names(schema(op)))
+
+
+def _has(exprs: tuple[Expr, ...], *ops: Op) -> bool:
+    return refs(*exprs) <= set[str]().union(*map(_known, ops))
