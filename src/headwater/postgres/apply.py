@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headwater.algebra.ops import Consolidate, Empty, Op, Scan
-from headwater.algebra.schema import Column
+from headwater.algebra.ops import Consolidate, Empty, Op, Scan, Source
+from headwater.algebra.schema import Column, names
 from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
-from headwater.postgres.maintenance import STATE_OID, Maintenance, over_state
+from headwater.delta.stored import change_from_stored
+from headwater.postgres.different import Deltas, render_deltas
+from headwater.postgres.kept import Follower, reading_kept
+from headwater.postgres.maintenance import STATE_OID, STORED_OID, Maintenance, over_state
 from headwater.postgres.pairing import going_key, pair_groups, shown_of
 from headwater.postgres.quote import (
     WEIGHT,
@@ -28,9 +31,9 @@ from headwater.postgres.quote import (
     restored,
     same,
 )
-from headwater.postgres.render import Rendered, Renderer, consolidated
+from headwater.postgres.render import Renderer
+from headwater.postgres.rendered import Rendered, consolidated
 from headwater.postgres.state import (
-    delta_groups,
     render_state_change,
     signed_groups,
     state_writes,
@@ -66,7 +69,7 @@ class DeltaReader:
 
     def counted(self) -> str:
         """Return the number of change rows read, as SQL."""
-        names = [name for oid, name in self._names.items() if oid != STATE_OID]
+        names = [name for oid, name in self._names.items() if oid > STATE_OID]
         return " + ".join(f"(SELECT count(*) FROM {name})" for name in names) or "0"
 
 
@@ -92,17 +95,42 @@ def render_differential(
     The statement returns one row of counts, in the order of `COUNTS`.
     """
     renderer = reader.renderer
-    if plan.root is not None:
-        change = differentiate(plan.root.input, changed)
-        if isinstance(change, Empty):
-            return None
-        deltas = renderer.add("delta_groups", delta_groups(renderer, plan.root, change))
-        return _follow_groups(plan, target, reader, deltas)
-    change = differentiate(plan.view, changed)
-    if isinstance(change, Empty):
+    kept = Follower(renderer, reader.put, changed)
+    kept.follow(plan, target.kept)
+    plan = reading_kept(plan, target.kept)
+    change = change_of(plan, target, kept.changed)
+    if isinstance(change, Empty) and not kept.writes:
         return None
+    if plan.root is not None:
+        deltas = render_deltas(renderer, plan.root, str(target.state), change)
+        writes, damaged = _follow_groups(plan, target, reader, deltas)
+    else:
+        table = renderer.add("change", renderer.render(Consolidate(change)).sql)
+        writes, damaged = apply_change(renderer, target, table), "0"
+    damaged = " + ".join([*kept.damaged, damaged])
+    return _assembled(renderer, kept.writes | writes, damaged, reader.counted())
+
+
+def render_change(target: Target, reader: DeltaReader, change: Op) -> str:
+    """Return the statement that applies a change of rows; it returns the same counts."""
+    renderer = reader.renderer
     table = renderer.add("change", renderer.render(Consolidate(change)).sql)
     return _assembled(renderer, apply_change(renderer, target, table), "0", reader.counted())
+
+
+def change_of(plan: Maintenance, target: Target, changed: frozenset[int] | None = None) -> Op:
+    """Return the change of what is followed: of the root aggregate's input where there is a state,
+    by the stored rows where they tell what was there before."""
+    if plan.root is not None:
+        return differentiate(plan.root.input, changed)
+    return change_from_stored(plan.view, stored_scan(target), changed) or differentiate(
+        plan.view, changed
+    )
+
+
+def stored_scan(target: Target) -> Scan:
+    """Return the stream table itself as a source."""
+    return Scan(Source(STORED_OID, target.name), target.columns, names(target.columns))
 
 
 def render_groups(plan: Maintenance, target: Target, landed: str) -> str:
@@ -111,18 +139,24 @@ def render_groups(plan: Maintenance, target: Target, landed: str) -> str:
     reader = DeltaReader({})
     numbered = f"SELECT row_number() OVER () AS __id, * FROM {landed}"
     deltas = reader.renderer.add("delta_groups", numbered)
-    return _follow_groups(plan, target, reader, deltas)
+    writes, damaged = _follow_groups(plan, target, reader, Deltas(deltas))
+    return _assembled(reader.renderer, writes, damaged, reader.counted())
 
 
-def _follow_groups(plan: Maintenance, target: Target, reader: DeltaReader, deltas: str) -> str:
-    """From the change per group to state and stream table."""
+def _follow_groups(
+    plan: Maintenance, target: Target, reader: DeltaReader, deltas: Deltas
+) -> tuple[dict[str, str], str]:
+    """From the change per group to the writes of state and stream table, and the count of groups
+    that cannot be."""
     assert plan.root is not None
     assert target.state is not None
     renderer = reader.renderer
-    groups = render_state_change(renderer, plan.root, deltas, target.state)
-    writes = state_writes(plan.root, target.state, groups)
+    groups = render_state_change(
+        renderer, plan.root, deltas.name, target.state, is_small=target.is_small
+    )
+    writes = state_writes(plan.root, target.state, groups) | deltas.writes
     count = identifier(plan.root.count.name)
-    damaged = f"(SELECT count(*) FROM {groups} WHERE {count} < 0)"
+    damaged = f"(SELECT count(*) FROM {groups} WHERE {count} < 0){deltas.damaged}"
     shown = shown_of(plan.view, plan.root) if target.key is not None else None
     if shown is not None:
         paired = renderer.add("paired", pair_groups(target, plan.root, shown, groups))
@@ -132,7 +166,7 @@ def _follow_groups(plan: Maintenance, target: Target, reader: DeltaReader, delta
         change = differentiate(over_state(plan.view, plan.root, target.state))
         table = renderer.add("change", renderer.render(Consolidate(change)).sql)
         writes |= apply_change(renderer, target, table)
-    return _assembled(renderer, writes, damaged, reader.counted())
+    return writes, damaged
 
 
 DIFFERENCE = "pg_temp.pgt_difference"
@@ -144,14 +178,29 @@ def render_difference(target: Target, query: str) -> tuple[str, str]:
     The first computes the difference into a temporary table: alone, since PostgreSQL runs nothing
     in parallel in a statement that also writes. The second applies it.
     """
-    make = _keyed_difference if target.key is not None else _bag_difference
-    create = f"CREATE TEMPORARY TABLE pgt_difference ON COMMIT DROP AS {make(target, query)}"
+    found = _difference(target, query)
+    create = f"CREATE TEMPORARY TABLE pgt_difference ON COMMIT DROP AS {found}"
+    return create, _write_difference(Renderer(), target, DIFFERENCE)
+
+
+def render_difference_at_once(target: Target, query: str) -> str:
+    """Return one statement that does the same, without a table that PREPARE would refuse."""
     renderer = Renderer()
+    table = renderer.add("difference", _difference(target, query))
+    return _write_difference(renderer, target, table)
+
+
+def _difference(target: Target, query: str) -> str:
+    make = _keyed_difference if target.key is not None else _bag_difference
+    return make(target, query)
+
+
+def _write_difference(renderer: Renderer, target: Target, table: str) -> str:
     if target.key is None:
-        writes = _apply_bag(renderer, target, DIFFERENCE)
+        writes = _apply_bag(renderer, target, table)
     else:
-        writes = _keyed_writes(target, DIFFERENCE, DIFFERENCE, DIFFERENCE)
-    return create, _assembled(renderer, writes, "0", "0")
+        writes = _keyed_writes(target, table, table, table)
+    return _assembled(renderer, writes, "0", "0")
 
 
 def _bag_difference(target: Target, query: str) -> str:
@@ -244,6 +293,7 @@ def _apply_pairs(target: Target, paired: str) -> dict[str, str]:
             f"(SELECT * FROM {paired} WHERE __goes AND {test})",
             target.name,
             stored,
+            is_small=target.is_small,
         )
         for test in ("__comes", "NOT __comes")
     )

@@ -10,8 +10,9 @@ The functions run as their owner with a pinned search_path, so a writer needs no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from psycopg import Connection
@@ -51,6 +52,9 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
     whose type was altered starts anew: whoever reads it is rebuilt, others do not see it. Where it
     has to put triggers back, changes were missed: all readers are rebuilt. The caller holds SHARE
     ROW EXCLUSIVE on the source: no writer is between two versions of a trigger.
+
+    Until it is called again after the source was altered, the functions name no column: they ask
+    for a rebuild instead, and no writer fails.
     """
     consumers, wanted = _demand(conn, relid)
     known = find_tracking(conn, relid)
@@ -62,9 +66,11 @@ def sync_capture(conn: Connection[Any], relid: int) -> None:
         mark_for_rebuild(conn, known.tracked_by_pgt_ids, gap)
     columns = _columns(conn, relid, wanted)
     _sync_buffer(conn, relid, columns, known)
-    for event in EVENTS:
-        conn.execute(function_sql(relid, event, columns))
     leaves = list_leaves(conn, relid)
+    fits = _fits(relid, _oid(conn, buffer_name(relid)), (relid, *leaves))
+    arrays = _arrays(conn, relid)
+    for event in EVENTS:
+        conn.execute(function_sql(relid, event, columns, fits, arrays))
     for carrier in set(known.leaves if known else ()) - set(leaves):
         _drop_triggers(conn, relid, carrier)
     for carrier in (relid, *leaves):
@@ -125,6 +131,16 @@ def _columns(conn: Connection[Any], relid: int, wanted: Sequence[str]) -> list[C
         return [Column(name, types.get(*how)) for name, *how in rows]
 
 
+def _arrays(conn: Connection[Any], relid: int) -> frozenset[str]:
+    """Return the columns that hold arrays, also by way of a domain."""
+    rows = conn.execute(
+        "SELECT a.attname::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " WHERE a.attrelid = %s AND a.attnum > 0 AND t.typcategory = 'A'",
+        (relid,),
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
 def _sync_buffer(
     conn: Connection[Any], relid: int, columns: Sequence[Column], known: Tracking | None
 ) -> None:
@@ -152,10 +168,36 @@ def _definition(column: Column) -> str:
     return f"{identifier(column.name)} {column.type.name}{collate}"
 
 
-def function_sql(relid: int, event: str, columns: Sequence[Column]) -> str:
+def is_stale(conn: Connection[Any], known: Tracking) -> bool:
+    """Tell whether captured columns were altered, so that none is captured for now."""
+    row = conn.execute(
+        "SELECT pgtrickle.fits_buffer(%s::int8::oid, %s::regclass)",
+        (known.source_relid, known.buffer_name),
+    ).fetchone()
+    return row is not None and not row[0]
+
+
+def _fits(relid: int, buffer: int, carriers: Sequence[int]) -> str:
+    """Return the condition under which a function may name columns; a constant in most plans."""
+    below = listed(f"'{oid}'::regclass" for oid in carriers)
+    asked = f"('{relid}'::regclass, '{buffer}'::regclass, ARRAY[{below}])"
+    return f"pgtrickle.is_captured{asked} IS TRUE OR pgtrickle.look_at_capture{asked}"
+
+
+def function_sql(
+    relid: int, event: str, columns: Sequence[Column], fits: str, arrays: frozenset[str]
+) -> str:
     """Return the statement that makes the capture function of one event."""
-    body = {"insert": _insert, "update": _update, "delete": _delete, "truncate": _truncate}[event]
-    code = f"BEGIN\n{body(relid, columns)};\nRETURN NULL;\nEND"
+    body: dict[str, Callable[[int, Sequence[Column]], str]] = {
+        "insert": _insert,
+        "update": partial(_update, arrays=arrays),
+        "delete": _delete,
+        "truncate": _truncate,
+    }
+    code = (
+        f"BEGIN\nIF {fits} THEN\n{body[event](relid, columns)};\n"
+        f"ELSE\n{_marker(relid)};\nEND IF;\nRETURN NULL;\nEND"
+    )
     settings = _ROUND_TRIP if event == "update" and _has_texts(columns) else ""
     return (
         f"CREATE OR REPLACE FUNCTION {function_name(relid, event)}() RETURNS trigger"
@@ -190,14 +232,14 @@ def _delete(relid: int, columns: Sequence[Column]) -> str:
     return f"{_into(relid, columns)}\nSELECT {values} FROM old_rows"
 
 
-def _update(relid: int, columns: Sequence[Column]) -> str:
+def _update(relid: int, columns: Sequence[Column], arrays: frozenset[str]) -> str:
     """Cancel equal images; without any used column an UPDATE changes nothing."""
     if not columns:
         return "NULL"
     names = [identifier(c.name) for c in columns]
     images = listed(image(n, c) for n, c in zip(names, columns, strict=True))
     values = listed(
-        [_XID, "sum(__w)", *(restored(n, c) for n, c in zip(names, columns, strict=True))]
+        [_XID, "sum(__w)", *(_one_of(n, c, arrays) for n, c in zip(names, columns, strict=True))]
     )
     both = (
         f"SELECT -1 AS __w, {listed(names)} FROM old_rows"
@@ -207,6 +249,16 @@ def _update(relid: int, columns: Sequence[Column]) -> str:
         f"{_into(relid, columns)}\nSELECT {values} FROM ({both}) AS changes"
         f"\nGROUP BY {images} HAVING sum(__w) <> 0"
     )
+
+
+def _one_of(value: str, column: Column, arrays: frozenset[str]) -> str:
+    """Return a value of a group of equal images without the name of its type, which may change.
+
+    Arrays must name it: they aggregate into arrays of another type.
+    """
+    if column.type.is_image or column.name in arrays:
+        return restored(value, column)
+    return f"(array_agg({value}))[1]"
 
 
 def _truncate(relid: int, columns: Sequence[Column]) -> str:
@@ -223,9 +275,14 @@ def _truncate(relid: int, columns: Sequence[Column]) -> str:
         "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
         f"EXECUTE format('{_escaped(copy)}', TG_RELID::regclass);\n"
         "ELSE\n"
-        f"INSERT INTO {buffer_name(relid)} (__xid, __weight) VALUES ({_XID}, 0);\n"
+        f"{_marker(relid)};\n"
         "END IF"
     )
+
+
+def _marker(relid: int) -> str:
+    """Ask all readers of a source for a rebuild."""
+    return f"INSERT INTO {buffer_name(relid)} (__xid, __weight) VALUES ({_XID}, 0)"
 
 
 def _escaped(statement: str) -> str:
@@ -267,6 +324,7 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
     found out.
     """
     shown = relation_name(conn, carrier)
+    conn.execute("SELECT set_config('pg_trickle.capturing', 'on', true)")
     for event in EVENTS:
         when = _TRANSITIONS[event].format(shown)
         conn.execute(
@@ -274,6 +332,7 @@ def _sync_triggers(conn: Connection[Any], relid: int, carrier: int) -> None:
             f" FOR EACH STATEMENT EXECUTE FUNCTION {function_name(relid, event)}()"
         )
         conn.execute(f"ALTER TABLE {shown} ENABLE ALWAYS TRIGGER {trigger_name(relid, event)}")
+    conn.execute("SELECT set_config('pg_trickle.capturing', 'off', true)")
 
 
 def relation_name(conn: Connection[Any], relid: int) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from psycopg import Connection
 
+from headwater.algebra.loops import with_loops
 from headwater.algebra.ops import Op
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import Schema, names
+from headwater.algebra.sink import sink
 from headwater.algebra.walk import scans
 from headwater.delta.differentiate import differentiate
+from headwater.delta.ordering import connect
 from headwater.errors import UnsupportedQuery, bug
-from headwater.postgres.describe import describe_exprs
+from headwater.postgres.describe import Described
 from headwater.postgres.maintenance import Maintenance, plan_maintenance
 from headwater.sql.analyse import analyse
 from headwater.sql.functions import check_functions
@@ -48,16 +50,17 @@ class Compiled:
         return self.maintenance
 
 
-def compile_query(conn: Connection[Any], query: str) -> Compiled:
+def compile_query(conn: Connection[Any], query: str, reader: int | None = None) -> Compiled:
     """Analyse a query and plan its maintenance; errors of the server pass unchanged.
 
-    Needs an open transaction, of which nothing remains.
+    Needs an open transaction, of which nothing remains. The `reader` is the owner of the stream
+    table, if that is not the current role.
     """
-    analysis = analyse(conn, query)
+    analysis = analyse(conn, query, reader)
     _check_names("the query", names(analysis.columns), "give the column another name with AS")
     try:
         check_functions(analysis)
-        view = prune(lower(analysis, partial(describe_exprs, conn)))
+        view = _tidied(with_loops(lower(analysis, Described(conn)), _tidied))
         _check_sources(analysis, view)
         for scan in scans(view):
             _check_names(scan.source.name, scan.attributes, "rename the column")
@@ -66,6 +69,11 @@ def compile_query(conn: Connection[Any], query: str) -> Compiled:
         return Compiled(query, analysis, None, refusal, analysis.columns)
     plan = plan_maintenance(view)
     return Compiled(query, analysis, plan, None, plan.columns, indexable(plan.key))
+
+
+def _tidied(op: Op) -> Op:
+    """Return the same relation as a change goes through it best."""
+    return prune(connect(sink(op)))
 
 
 def _check_sources(analysis: Analysis, view: Op) -> None:
@@ -77,7 +85,10 @@ def _check_sources(analysis: Analysis, view: Op) -> None:
 
 
 _OWN_NAMES = frozenset(
-    {"__weight", "__w", "__xid", "__id", "__row", "__stale", "__goes", "__comes", "__new"}
+    {
+        *("__weight", "__w", "__xid", "__id", "__row", "__stale", "__goes", "__comes", "__new"),
+        *("__place", "__places", "__before", "__after", "__rank", "__last", "__ahead", "__now"),
+    }
 )
 _OWN_PREFIXES = ("__old ", "__gone ", "__key ", "__was ")
 

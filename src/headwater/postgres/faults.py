@@ -15,7 +15,8 @@ from headwater.errors import (
     SourceDropped,
 )
 
-_LOCKS = {"40001", "40P01", "55P03", "57014"}
+_LOCKS = {"40001", "40P01", "55P03"}
+_CANCELED = "57014"
 _EXACT: dict[str, tuple[type[HeadwaterError], str, str]] = {
     "42P01": (
         SourceDropped,
@@ -55,6 +56,9 @@ def classify(error: psycopg.Error, name: str) -> HeadwaterError:
     state = error.sqlstate or ""
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     what = f"refresh of {name} failed: {said}"
+    if state == _CANCELED:
+        why = "it was canceled, by statement_timeout or by hand"
+        return LockTimeout(what, why, "refresh again")
     if state in _LOCKS:
         return LockTimeout(what, "another transaction was in the way", "refresh again")
     if not state and isinstance(error, psycopg.OperationalError):

@@ -7,10 +7,11 @@ from typing import Any
 
 from psycopg import Connection
 
+from headwater.algebra.loops import loops_of
 from headwater.algebra.ops import Op
 from headwater.algebra.walk import scans
 from headwater.catalog.model import StreamTable
-from headwater.postgres.capture import list_leaves
+from headwater.postgres.commit_code import commit_functions
 from headwater.postgres.immediate_code import (
     anew_function,
     event_function,
@@ -22,6 +23,7 @@ from headwater.postgres.immediate_locks import SLOTS, describe_locks
 from headwater.postgres.immediate_view import View, locks_name, pending_name, since_name
 from headwater.postgres.immediate_whole import opening_function
 from headwater.postgres.quote import identifier, listed
+from headwater.postgres.refresh import COSTS
 from headwater.postgres.storage import load_plan
 
 # Whoever writes says nothing about how a change is followed. A few rows meet the others by index: a
@@ -39,14 +41,27 @@ def view_of(conn: Connection[Any], st: StreamTable) -> View:
     name = f"{identifier(st.pgt_schema)}.{identifier(st.pgt_name)}"
     target = replace(stored, name=name)
     settings = dict(_ALWAYS)
+    if loops_of(plan.view):
+        settings |= COSTS  # the planner knows nothing of how far steps lead
     if st.plan.get("settings", True) or not _is_plain(plan.view):
         settings |= st.pinned_settings
-    row = conn.execute(
-        "SELECT count(*) > 0 FROM pgtrickle.pgt_stream_tables"
-        " WHERE pgt_relid = ANY (%s::int8[]::oid[])",
-        ([scan.source.oid for scan in scans(plan.view)],),
-    ).fetchone()
-    return View(st.pgt_id, plan, target, settings, over_streams=row is not None and row[0])
+    sources = [scan.source.oid for scan in scans(plan.view)]
+    [found] = conn.execute(_SURROUNDINGS, {"id": st.pgt_id, "sources": sources}).fetchall()
+    over_streams, relations, uses_functions = found
+    return View(st.pgt_id, plan, target, settings, over_streams, tuple(relations), uses_functions)
+
+
+_SURROUNDINGS = """
+SELECT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables
+                WHERE pgt_relid = ANY (%(sources)s::int8[]::oid[])) AS over_streams,
+       ARRAY(SELECT DISTINCT known.relid::int8
+               FROM pgtrickle.pgt_stream_tables st
+               LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
+              CROSS JOIN LATERAL unnest(st.pgt_relid
+                         || pgtrickle.table_with_children(d.source_relid)) AS known (relid)
+              WHERE st.pgt_id = %(id)s AND known.relid IS NOT NULL ORDER BY 1) AS relations,
+       EXISTS (SELECT FROM pgtrickle.pgt_function_uses WHERE pgt_id = %(id)s) AS uses_functions
+"""
 
 
 def _is_plain(view: Op) -> bool:
@@ -64,19 +79,28 @@ def install(conn: Connection[Any], st: StreamTable) -> None:
     conn.execute("SELECT set_config('pg_trickle.installing', 'on', true)")
     view = view_of(conn, st)
     _create_tables(conn, view)
+    if st.effective_mode == "COMMIT":
+        _index_pending(conn, view)
     if not view.columns:
         return  # a constant
-    conn.execute(pending_function(view))
     conn.execute(anew_function(view, list_sources(st), str(st.canonical_query)))
-    if not view.is_isolated:
-        conn.execute(opening_function(view))
+    is_late = st.effective_mode == "COMMIT"
+    made = commit_functions(view, str(st.canonical_query)) if is_late else _each_statement(view)
+    for statement in made:
+        conn.execute(statement)
     for oid in sorted(view.columns):
-        for event in ("insert", "update", "delete"):
-            conn.execute(event_function(view, oid, event))
-        for statement in truncate_functions(view, oid):
-            conn.execute(statement)
-        for carrier in (oid, *list_leaves(conn, oid)):
-            conn.execute("SELECT pgtrickle.put_triggers(%s, %s, %s)", (st.pgt_id, oid, carrier))
+        conn.execute("SELECT pgtrickle.put_all_triggers(%s, %s::int8::oid)", (st.pgt_id, oid))
+
+
+def _each_statement(view: View) -> list[str]:
+    """Return the statements that make the functions which follow each statement."""
+    made = [pending_function(view)]
+    if not view.is_isolated:
+        made.append(opening_function(view))
+    for oid in sorted(view.columns):
+        made += [event_function(view, oid, event) for event in ("insert", "update", "delete")]
+        made += truncate_functions(view, oid)
+    return made
 
 
 def _create_tables(conn: Connection[Any], view: View) -> None:
@@ -84,7 +108,7 @@ def _create_tables(conn: Connection[Any], view: View) -> None:
     conn.execute(f"CREATE TABLE IF NOT EXISTS {since} (since timestamptz NOT NULL)")
     conn.execute(f"INSERT INTO {since} SELECT now() WHERE NOT EXISTS (SELECT FROM {since})")
     if not locks.is_none:
-        table, last = locks_name(view.pgt_id), 0 if locks.whole else 2 * SLOTS - 1
+        table, last = locks_name(view.pgt_id), 0 if locks.whole else (locks.ranks + 1) * SLOTS - 1
         conn.execute(
             f"CREATE TABLE IF NOT EXISTS {table}"
             " (slot int PRIMARY KEY, taken bigint NOT NULL DEFAULT 0)"
@@ -103,8 +127,20 @@ def _create_tables(conn: Connection[Any], view: View) -> None:
         conn.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {table} ({listed(parts)})")
 
 
+def _index_pending(conn: Connection[Any], view: View) -> None:
+    """Let each transaction find its own rows among those that others left to be vacuumed."""
+    for oid in view.columns:
+        table = pending_name(view.pgt_id, oid)
+        index = f"pending_{view.pgt_id}_{oid}_xid"
+        conn.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} (__xid)")
+
+
 def pause(conn: Connection[Any], pgt_id: int) -> None:
-    """Let the triggers rest while the table is computed anew; readers of the sources go on."""
+    """Let the triggers rest while the table is computed anew; readers of the sources go on.
+
+    What this transaction collected is followed before.
+    """
+    conn.execute("SELECT pgtrickle.flush_commit()")
     conn.execute("SELECT set_config('pg_trickle.installing', 'on', true)")
     rows = conn.execute(
         "SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE starts_with(tgname, %s)",
@@ -123,11 +159,12 @@ def remove(conn: Connection[Any], pgt_id: int) -> None:
 def describe(conn: Connection[Any], st: StreamTable, sources: dict[int, str]) -> tuple[str, ...]:
     """Say how concurrent writers are kept apart and when a change is followed."""
     view = view_of(conn, st)
-    when = (
-        "each trigger follows its own change"
-        if view.is_isolated
-        else "what several triggers of one statement change is followed at the last of them"
-    )
+    if st.effective_mode == "COMMIT":
+        when = "what a transaction changes is collected, and followed when it ends"
+    elif view.is_isolated:
+        when = "each trigger follows its own change"
+    else:
+        when = "what several triggers of one statement change is followed at the last of them"
     return f"locks: {describe_locks(view.locks, sources)}", f"triggers: {when}"
 
 

@@ -8,18 +8,18 @@ more function, which reads what was collected.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from headwater.algebra.loops import cannot_fail, loops_of
 from headwater.algebra.ops import Empty, Op, Scan
 from headwater.catalog.names import quote_identifier
 from headwater.delta.differentiate import differentiate
 from headwater.postgres.apply import (
     COUNTS,
-    DIFFERENCE,
     DeltaReader,
     netted,
-    render_difference,
+    render_difference_at_once,
     render_differential,
 )
 from headwater.postgres.immediate_groups import (
@@ -31,8 +31,8 @@ from headwater.postgres.immediate_groups import (
 from headwater.postgres.immediate_rows import find_change, row_statement
 from headwater.postgres.immediate_single import Short, short_group, short_rows, state_variables
 from headwater.postgres.immediate_slots import (
-    later_lock_statement,
-    lock_statement,
+    later_lock_statements,
+    lock_statements,
     look_at_slots,
     single_lock_lines,
 )
@@ -51,17 +51,22 @@ from headwater.postgres.immediate_whole import (
     open_setting,
     released_line,
     truncating_lines,
+    unaltered_lines,
 )
+from headwater.postgres.maintenance import recomputing
 from headwater.postgres.quote import WEIGHT, dollar_quoted, identifier, listed, literal
-from headwater.postgres.render import Renderer
-from headwater.postgres.storage import current_query
+from headwater.postgres.storage import current_query, state_queries
 
 SMALL = 50  # changed rows up to which a statement keeps the plan of its first call
-_VARIABLES = tuple(f"__pgt_{name}" for name in COUNTS)
+VARIABLES = tuple(f"__pgt_{name}" for name in COUNTS)
 _ALLOWING = "'pg_trickle.refreshing'"
 _WAS = f"coalesce(current_setting({_ALLOWING}, true), '')"
 _NOW = f"__pgt_text := set_config({_ALLOWING}, 'on', true);"
 _LATER = f"__pgt_text := set_config({_ALLOWING}, __pgt_was, true);"
+_FAULTS_OF_ROWS = (
+    "data_exception OR cardinality_violation OR raise_exception"
+    " OR check_violation OR not_null_violation"
+)
 _OWN = {
     "rows": "int",
     "single": "boolean",
@@ -82,7 +87,7 @@ class InlineReader(DeltaReader):
 
 def follow_statement(view: View, selects: dict[int, str]) -> str:
     """Return the statement that applies changes of all sources."""
-    step = _step(view, DeltaReader(selects), frozenset(selects))
+    step = make_step(view, lambda: DeltaReader(selects), frozenset(selects))
     return step.statement if step else ""
 
 
@@ -94,7 +99,7 @@ def event_function(view: View, oid: int, event: str) -> str:
     lines, look = [count], dict[str, tuple[str, str]]()
     if step is not None and step.short is not None:
         look = look_at_slots(view, oid, event) | step.short.look
-        lines = _shortly(view, event, step.short, look)
+        lines = _shortly(view, (oid, event), step.short, look)
         lines.append(f"IF __pgt_single THEN __pgt_rows := 1; ELSE {count} END IF;")
     lines += fresh_lines(view)
     if not view.is_isolated:
@@ -103,15 +108,18 @@ def event_function(view: View, oid: int, event: str) -> str:
     if step is not None:
         lines += _following(view, event, step, selects)
     types = {name: type for name, (_, type) in look.items()}
-    return _function(view, function_name(view.pgt_id, oid, event), "trigger", lines, types)
+    return make_function(view, function_name(view.pgt_id, oid, event), "trigger", lines, types)
 
 
-def _shortly(view: View, event: str, short: Short, look: dict[str, tuple[str, str]]) -> list[str]:
+def _shortly(
+    view: View, what: tuple[int, str], short: Short, look: dict[str, tuple[str, str]]
+) -> list[str]:
     """Follow a single row the short way; the rest of the function is for all else.
 
     One statement finds what is wanted of the first row, whether there is no other, and the
     settings: a line less is time saved, since each is made ready anew in every transaction.
     """
+    oid, event = what
     test = "__pgt_single AND current_setting('transaction_isolation') = 'read committed'"
     first = [_NOW]
     if not view.is_isolated:
@@ -120,7 +128,7 @@ def _shortly(view: View, event: str, short: Short, look: dict[str, tuple[str, st
         test = f"{test} AND __pgt_same"
     if short.idle:
         first.insert(0, f"IF {short.idle} THEN RETURN NULL; END IF;")
-    first += single_lock_lines(view, event, look)
+    first += single_lock_lines(view, oid, look)
     done = [*short.then, _LATER, "RETURN NULL;"]
     if not short.is_certain:
         done = ["IF FOUND THEN", *done, "END IF;", _LATER]
@@ -141,35 +149,70 @@ def _looking(event: str, short: Short, look: dict[str, tuple[str, str]]) -> str:
 class Step:
     """The statement that applies a change, where its results go, and what is done with them.
 
-    `short` does it for one changed row, if it finds what it looks for.
+    `short` does it for one changed row, if it finds what it looks for. `instead` does it where the
+    statement may fail of rows that the query never looks at.
     """
 
     statement: str
     into: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
     short: Short | None = None
+    instead: str | None = None
 
     @property
-    def target(self) -> str:
-        """The clause that says where the results go."""
+    def by_kept_plan(self) -> str:
+        """The line that runs the statement by the plan of its first call."""
+        return self._tried(f"{self.statement}{self._target}")
+
+    @property
+    def by_new_plan(self) -> str:
+        """The line that has the statement planned each time."""
+        return self._tried(f"EXECUTE {dollar_quoted(self.statement)}{self._target}")
+
+    @property
+    def _target(self) -> str:
         return f" INTO {listed(self.into)}" if self.into else ""
 
+    def _tried(self, line: str) -> str:
+        if self.instead is None:
+            return line
+        instead = f"EXECUTE {dollar_quoted(self.instead)}{self._target}"
+        return f"BEGIN\n{line};\nEXCEPTION WHEN {_FAULTS_OF_ROWS} THEN\n{instead};\nEND"
 
-def _step(view: View, reader: DeltaReader, changed: frozenset[int]) -> Step | None:
+
+def make_step(
+    view: View, make_reader: Callable[[], DeltaReader], changed: frozenset[int]
+) -> Step | None:
     """Return how a change is applied: groups by upserts where their sums add."""
     groups = find_groups(view.plan)
     if groups is None:
-        rendered = render_differential(view.plan, view.target, changed, reader)
-        test = "__pgt_expected <> __pgt_deleted + __pgt_updated OR __pgt_damaged <> 0"
-        then = _checked(view, test, "__pgt_expected", "__pgt_deleted + __pgt_updated")
-        return Step(rendered, _VARIABLES, then) if rendered is not None else None
+        return _general_step(view, make_reader, changed)
     change = differentiate(groups.root.input, changed)
     if isinstance(change, Empty):
         return None
     keys = tuple(variables(groups))
     hide = f"IF {keys[0]} IS NOT NULL THEN\n{hiding_statement(groups, view.target)};\nEND IF;"
-    upsert = upsert_statement(groups, view.target, reader.renderer, change)
+    upsert = upsert_statement(groups, view.target, make_reader().renderer, change)
     return Step(upsert, ("__pgt_damaged", *keys), (*_checked(view, "__pgt_damaged <> 0"), hide))
+
+
+def _general_step(
+    view: View, make_reader: Callable[[], DeltaReader], changed: frozenset[int]
+) -> Step | None:
+    """Apply a change by the statement of a refresh.
+
+    What a recursion lost may meet what came; if that fails, the recursion is computed as a whole.
+    """
+    rendered = render_differential(view.plan, view.target, changed, make_reader())
+    if rendered is None:
+        return None
+    instead = None
+    if not all(map(cannot_fail, loops_of(view.plan.view))):
+        whole = recomputing(view.plan)
+        instead = render_differential(whole, view.target, changed, make_reader())
+    test = "__pgt_expected <> __pgt_deleted + __pgt_updated OR __pgt_damaged <> 0"
+    then = _checked(view, test, "__pgt_expected", "__pgt_deleted + __pgt_updated")
+    return Step(rendered, VARIABLES, then, instead=instead)
 
 
 def _event_step(view: View, oid: int, event: str) -> tuple[Step | None, dict[int, str]]:
@@ -183,10 +226,10 @@ def _event_step(view: View, oid: int, event: str) -> tuple[Step | None, dict[int
         step = _row_step(view, oid, event, passing)
     elif groups is None:
         selects = {oid: read_transition(event, columns)}
-        step = _step(view, DeltaReader(selects), frozenset(selects))
+        step = make_step(view, lambda: DeltaReader(selects), frozenset(selects))
     else:
         selects = {oid: read_both(event, columns)}
-        step = _step(view, InlineReader(selects), frozenset(selects))
+        step = make_step(view, lambda: InlineReader(selects), frozenset(selects))
         short = short_group(groups, view.target, event, step.then) if step else None
         step = replace(step, short=short) if step else None
     return _with_short(view, oid, event, step) if step else None, selects
@@ -202,36 +245,35 @@ def _row_step(view: View, oid: int, event: str, change: Op) -> Step:
 
 
 def _with_short(view: View, oid: int, event: str, step: Step) -> Step:
-    """Leave out the short way where it takes too few locks; let it take those of one value always.
+    """Leave out the short way where it takes too few locks; let it take those of values always.
 
     Locks of groups and images come from the change, which the short way does not compute.
     """
     locks = view.locks
     later = locks.groups or (locks.images and event != "insert")
-    if later or (not locks.whole and len(locks.values.get(oid, ())) > 1):
+    if later or locks.in_hand(oid) is None:
         return replace(step, short=None)
     if step.short is not None or not look_at_slots(view, oid, event):
         return step
-    short = Short(f"{step.statement}{step.target}", step.then, is_certain=True)
+    short = Short(step.by_kept_plan, step.then, is_certain=True)
     return replace(step, short=short)
 
 
 def _following(view: View, event: str, step: Step, selects: dict[int, str]) -> list[str]:
     """Take the locks, then apply the change; few rows by a plan that is kept, many by a new one."""
-    locking = [lock_statement(view, selects)]
+    locks = lock_statements(view, selects)
     if event != "insert" or not view.locks.images:
-        locking.append(later_lock_statement(view, selects))
-    locks = [s for s in locking if s is not None]
+        locks += later_lock_statements(view, selects)
     anew = [
         "__pgt_text := set_config('enable_seqscan', 'on', true);",
         *(f"EXECUTE {dollar_quoted(s)};" for s in locks),
-        f"EXECUTE {dollar_quoted(step.statement)}{step.target};",
+        f"{step.by_new_plan};",
     ]
-    kept = [*(f"{s};" for s in locks), f"{step.statement}{step.target};"]
-    return _allowed([f"IF __pgt_rows <= {SMALL} THEN", *kept, "ELSE", *anew, "END IF;", *step.then])
+    kept = [*(f"{s};" for s in locks), f"{step.by_kept_plan};"]
+    return allowed([f"IF __pgt_rows <= {SMALL} THEN", *kept, "ELSE", *anew, "END IF;", *step.then])
 
 
-def _allowed(lines: Sequence[str]) -> list[str]:
+def allowed(lines: Sequence[str]) -> list[str]:
     """Tell the guard that these lines may write, and after them no longer.
 
     Not by a setting of the function: only a superuser may give it one that no module has defined.
@@ -253,23 +295,26 @@ def _checked(view: View, test: str, expected: str = "0", found: str = "0") -> tu
 def pending_function(view: View) -> str:
     """Return the statement that makes the function which follows all that was collected."""
     pending = {oid: read_pending(view, oid) for oid in view.columns}
-    locking = [lock_statement(view, pending), later_lock_statement(view, pending)]
-    step = _pending_step(view)
+    locking = [*lock_statements(view, pending), *later_lock_statements(view, pending)]
+    oids = tuple(view.columns)
+    step = make_step(view, lambda: pending_reader(view, oids), frozenset(oids))
+    assert step is not None
     lines = [
         released_line(view),
         "__pgt_text := set_config('enable_seqscan', 'on', true);",
-        *(f"EXECUTE {dollar_quoted(s)};" for s in locking if s is not None),
-        f"EXECUTE {dollar_quoted(step.statement)}{step.target};",
+        *(f"EXECUTE {dollar_quoted(s)};" for s in locking),
+        f"{step.by_new_plan};",
         *step.then,
     ]
-    return _function(view, function_name(view.pgt_id), "void", _allowed(lines))
+    return make_function(view, function_name(view.pgt_id), "void", allowed(lines))
 
 
-def _pending_step(view: View) -> Step:
-    """Take away what was collected and follow it, in one statement: nested ones find it gone."""
+def pending_reader(view: View, oids: tuple[int, ...]) -> DeltaReader:
+    """Take away what was collected of these sources and read it, net, in one statement: nested ones
+    find it gone."""
     taken, selects = {}, {}
-    for oid, columns in view.columns.items():
-        outputs = listed([*(identifier(c.name) for c in columns), WEIGHT])
+    for oid in oids:
+        outputs = listed([*(identifier(c.name) for c in view.columns[oid]), WEIGHT])
         taken[f"taken_{oid}"] = (
             f"DELETE FROM {pending_name(view.pgt_id, oid)} WHERE __xid = {XID} RETURNING {outputs}"
         )
@@ -277,48 +322,51 @@ def _pending_step(view: View) -> Step:
     reader = DeltaReader(netted(selects, view.plan.view))
     for name, statement in taken.items():
         reader.renderer.add(name, statement)
-    step = _step(view, reader, frozenset(selects))
-    assert step is not None
-    return step
+    return reader
 
 
 def anew_function(view: View, sources: Sequence[str], canonical: str) -> str:
     """Return the statement that makes the function which computes the whole table anew.
 
-    It waits for the writers of the sources: what they did not commit would be missed.
+    It waits for the writers of the sources: what they did not commit would be missed. What this
+    transaction collected is in the sources already.
     """
-    state, root = view.target.state, view.plan.root
-    lines = [f"LOCK TABLE {listed(sources)} IN SHARE ROW EXCLUSIVE MODE;"]
-    lines.append("__pgt_text := set_config('enable_seqscan', 'on', true);")
-    if state is not None and root is not None:
-        lines.append(f"DELETE FROM {state};")
-        select = Renderer().render(root).sql
-        lines.append(f"EXECUTE {dollar_quoted(f'INSERT INTO {state} {select}')};")
-    query = current_query(view.plan, view.target, canonical)
-    create, apply = render_difference(view.target, query)
-    lines += [
-        f"EXECUTE {dollar_quoted(create)};",
-        f"EXECUTE {dollar_quoted(apply)} INTO {listed(_VARIABLES)};",
-        f"DROP TABLE {DIFFERENCE};",
+    lock = f"LOCK TABLE {listed(sources)} IN SHARE ROW EXCLUSIVE MODE;"
+    lines = allowed([lock, *anew_lines(view, canonical)])
+    return make_function(view, function_name(view.pgt_id, "anew"), "void", lines)
+
+
+def anew_lines(view: View, canonical: str) -> list[str]:
+    """Return the lines that compute the whole table anew, and forget what was collected."""
+    lines = [
+        f"DELETE FROM {pending_name(view.pgt_id, oid)} WHERE __xid = {XID};" for oid in view.columns
     ]
-    return _function(view, function_name(view.pgt_id, "anew"), "void", _allowed(lines))
+    lines.append("__pgt_text := set_config('enable_seqscan', 'on', true);")
+    for table, select in state_queries(view.plan, view.target).items():
+        lines.append(f"DELETE FROM {table};")
+        lines.append(f"EXECUTE {dollar_quoted(f'INSERT INTO {table} {select}')};")
+    query = current_query(view.plan, view.target, canonical)
+    apply = render_difference_at_once(view.target, query)
+    return [*lines, f"EXECUTE {dollar_quoted(apply)} INTO {listed(VARIABLES)};"]
 
 
 def truncate_functions(view: View, oid: int) -> list[str]:
     """Return the statements that make the functions before and after TRUNCATE."""
     before, after = truncating_lines(view, oid)
     return [
-        _function(view, function_name(view.pgt_id, oid, "truncate"), "trigger", before),
-        _function(view, function_name(view.pgt_id, oid, "truncated"), "trigger", after),
+        make_function(view, function_name(view.pgt_id, oid, "truncate"), "trigger", before),
+        make_function(view, function_name(view.pgt_id, oid, "truncated"), "trigger", after),
     ]
 
 
-def _function(
+def make_function(
     view: View, name: str, returns: str, lines: Sequence[str], own: dict[str, str] | None = None
 ) -> str:
     """Run as the owner of the stream table, under settings that the writer cannot choose."""
-    body = "\n".join([*lines, "RETURN NULL;"] if returns == "trigger" else lines)
-    types = {name: "bigint" for name in _VARIABLES} | _group_variables(view)
+    if returns == "trigger":
+        lines = [*unaltered_lines(view), *lines, "RETURN NULL;"]
+    body = "\n".join(lines)
+    types = {name: "bigint" for name in VARIABLES} | _group_variables(view)
     types |= {f"__pgt_{name}": type for name, type in _OWN.items()} | (own or {})
     # Each variable takes time at each call, so only those in use are declared.
     used = {name: type for name, type in types.items() if re.search(rf"\b{name}\b", body)}

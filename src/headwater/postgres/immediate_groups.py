@@ -14,6 +14,7 @@ from headwater.algebra.ops import Aggregate, Op, schema
 from headwater.algebra.schema import Column, Schema
 from headwater.postgres.maintenance import Maintenance, is_additive
 from headwater.postgres.pairing import Shown, shown_of
+from headwater.postgres.pieces import aggregated
 from headwater.postgres.quote import (
     WEIGHT,
     condition,
@@ -23,7 +24,7 @@ from headwater.postgres.quote import (
     listed,
     looked_up,
 )
-from headwater.postgres.render import Renderer, aggregated
+from headwater.postgres.render import Renderer
 from headwater.postgres.state import keys_of, values_of
 from headwater.postgres.target import Target
 
@@ -45,9 +46,14 @@ class Groups:
 
 
 def find_groups(plan: Maintenance) -> Groups | None:
-    """Return the view as such groups; None if it is none, or if its sums do not add."""
+    """Return the view as such groups; None if it is none, or if its sums do not add.
+
+    Groups over what is kept itself are not, since that moves in the same statement.
+    """
     root = plan.root
-    if root is None or plan.key is None or not 0 < len(root.keys) <= _INDEX_LIMIT:
+    if root is None or plan.key is None or plan.kept:
+        return None
+    if not 0 < len(root.keys) <= _INDEX_LIMIT:
         return None
     shown = shown_of(plan.view, root)
     plain = all(c.type.is_image and not c.type.name.endswith("[]") for c in keys_of(root))

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headwater.algebra.calls import Call
 from headwater.algebra.expr import as_column, equality, refs
-from headwater.algebra.ops import Call, Filter, Join, Op, Project, Scan, schema
+from headwater.algebra.ops import Filter, Join, Op, Project, Scan, schema
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import Column, Schema, names
 from headwater.algebra.walk import scans, walk

@@ -25,6 +25,8 @@ class View:
     target: Target
     settings: dict[str, str] = field(default_factory=dict)
     over_streams: bool = False  # sources that are stream tables: those are written in several ways
+    relations: tuple[int, ...] = ()  # itself, and all that it must find as it was
+    uses_functions: bool = False  # that somebody may replace
 
     @property
     def locks(self) -> Locks:

@@ -89,6 +89,25 @@ def fresh_lines(view: View) -> list[str]:
     ]
 
 
+def unaltered_lines(view: View, end: str = "RETURN NULL;") -> list[str]:
+    """Let the writer go on where the table or a source is not what the functions were made for.
+
+    The first question is a constant in most plans; see `pgtrickle.is_captured`.
+    """
+    known = listed(f"'{oid}'::regclass" for oid in view.relations)
+    asked = f"({view.pgt_id}, ARRAY[{known}]::regclass[])"
+    same = f"pgtrickle.is_followed{asked} IS TRUE OR pgtrickle.look_at_sources{asked}"
+    if view.uses_functions:
+        same = f"({same}) AND pgtrickle.look_at_functions({view.pgt_id})"
+    return [
+        f"IF ({same}) IS NOT TRUE THEN",
+        f"  PERFORM pgtrickle.note_altered({view.pgt_id});",
+        f"  PERFORM set_config({_setting(view)}, '', true);",
+        f"  {end}",
+        "END IF;",
+    ]
+
+
 def collect_statement(view: View, oid: int, select: str) -> str:
     """Return the statement that keeps changes until the last trigger."""
     columns = listed([*(identifier(c.name) for c in view.columns[oid]), WEIGHT])
@@ -98,17 +117,9 @@ def collect_statement(view: View, oid: int, select: str) -> str:
     )
 
 
-def truncating_lines(view: View, oid: int) -> tuple[list[str], list[str]]:
-    """Return what is done before and after TRUNCATE.
-
-    Before it the rows are there to be collected; after it they are followed. Under a frozen
-    snapshot TRUNCATE also removes rows that its transaction cannot see.
-    """
-    own = [identifier(c.name) for c in view.columns[oid]]
-    select = f"SELECT {listed([*own, f'-1 AS {WEIGHT}'])} FROM ONLY %s"
-    copy = collect_statement(view, oid, select).replace("%", "%%").replace("ONLY %%s", "ONLY %s")
-    reading = f"__pgt_text := {open_setting(view)};"
-    before = [
+def refuse_truncate(view: View) -> list[str]:
+    """Refuse TRUNCATE under a frozen snapshot: it also removes rows that nobody there can see."""
+    return [
         "IF current_setting('transaction_isolation') <> 'read committed' THEN",
         "RAISE EXCEPTION '% cannot be truncated in this transaction', TG_RELID::regclass"
         " USING ERRCODE = 'feature_not_supported',"
@@ -116,9 +127,28 @@ def truncating_lines(view: View, oid: int) -> tuple[list[str], list[str]]:
         f" a transaction of this isolation level cannot see.', {literal(view.target.name)}),"
         " HINT = 'Use READ COMMITTED, or DELETE.';",
         "END IF;",
+    ]
+
+
+def collect_rows(view: View, oid: int) -> str:
+    """Return the line that keeps all rows of the table under the trigger, which are to go."""
+    own = [identifier(c.name) for c in view.columns[oid]]
+    select = f"SELECT {listed([*own, f'-1 AS {WEIGHT}'])} FROM ONLY %s"
+    copy = collect_statement(view, oid, select).replace("%", "%%").replace("ONLY %%s", "ONLY %s")
+    return f"EXECUTE format({dollar_quoted(copy)}, TG_RELID::regclass);"
+
+
+def truncating_lines(view: View, oid: int) -> tuple[list[str], list[str]]:
+    """Return what is done before and after TRUNCATE.
+
+    Before it the rows are there to be collected; after it they are followed.
+    """
+    reading = f"__pgt_text := {open_setting(view)};"
+    before = [
+        *refuse_truncate(view),
         reading,
         _set(view, "'h'", "coalesce(length(ltrim(__pgt_text, 'h')), 0) + 1"),
-        f"EXECUTE format({dollar_quoted(copy)}, TG_RELID::regclass);",
+        collect_rows(view, oid),
     ]
     after = [
         reading,

@@ -59,6 +59,8 @@ def same(left: str, right: str, column: Column) -> str:
         return equal(left, right, column)
     if column.type.name.endswith("[]"):
         return f"ARRAY[ROW({left})] = ARRAY[ROW({right})]"
+    if "." in column.type.name:  # a domain on one side may be its base type on the other
+        left, right = (f"{side}::{column.type.name}" for side in (left, right))
     return f"ARRAY[{left}] = ARRAY[{right}]"
 
 
@@ -78,18 +80,27 @@ def restored(value: str, column: Column) -> str:
 
 
 def looked_up(
-    outputs: str, left: str, stored: str, pairs: Iterable[tuple[str, str, Column]]
+    outputs: str,
+    left: str,
+    stored: str,
+    pairs: Iterable[tuple[str, str, Column]],
+    *,
+    is_small: bool = False,
 ) -> str:
     """Return the SELECT that finds the stored row (alias `t`) of each left row (alias `l`) by key.
 
     By plain equality one row at a time, which takes the unique index whatever the planner believes
-    about sizes. Left rows whose key contains a NULL take a second, null-safe join, which ends at
-    once when there are none.
+    about sizes; a small table is read as a whole, and hashed. Left rows whose key contains a NULL
+    take a second, null-safe join, which ends at once when there are none.
     """
     sides = list(pairs)
     test = " AND ".join(equal(a, b, k) for a, b, k in sides) or "TRUE"
-    one = f"SELECT t.ctid, t.* FROM {stored} AS t WHERE {test} LIMIT 1"
-    sql = f"SELECT {outputs} FROM {left} AS l CROSS JOIN LATERAL ({one}) AS t"
+    if is_small and sides:
+        whole = f"SELECT t.ctid, t.* FROM {stored} AS t OFFSET 0"  # which no index serves
+        sql = f"SELECT {outputs} FROM {left} AS l JOIN ({whole}) AS t ON {test}"
+    else:
+        one = f"SELECT t.ctid, t.* FROM {stored} AS t WHERE {test} LIMIT 1"
+        sql = f"SELECT {outputs} FROM {left} AS l CROSS JOIN LATERAL ({one}) AS t"
     nullable = [is_null(a) for a, _, k in sides if k.nullable]
     if nullable:
         safe = " AND ".join(same(a, b, k) for a, b, k in sides)

@@ -7,16 +7,16 @@ the stream tables that it reads, upstream first: they all arrive at one epoch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, Cursor
 
-from headwater.catalog.model import StreamTable
+from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
 from headwater.errors import StreamTableDamaged
@@ -28,16 +28,20 @@ from headwater.postgres.apply import (
     render_difference,
     render_differential,
 )
+from headwater.postgres.kept import reading_kept
+from headwater.postgres.maintenance import read_twice, recomputing
 from headwater.postgres.pending import Pending, estimate_source_rows, find_pending, read_changes
 from headwater.postgres.quote import identifier, listed
-from headwater.postgres.session import pin, unpin
+from headwater.postgres.session import pin, undo, undoable, unpin
 from headwater.postgres.storage import (
     current_query,
     decoded,
-    fill_state,
+    fill_states,
     load_plan,
+    what_is_kept,
 )
 from headwater.postgres.target import Target
+from headwater.sql.clock import NOW
 
 # A change is small, and what it meets is mostly in memory: a page costs a twentieth, wherever it
 # is, and the way down an index less than half. With the defaults the planner reads 50,000 customers
@@ -84,21 +88,24 @@ class Stopwatch:
         self.timings[name] = round(self.timings.get(name, 0.0) + passed, 3)
 
 
-def refresh_table(conn: Connection[Any], standing: Standing, settings: Settings) -> Outcome:
+def refresh_table(
+    conn: Connection[Any], standing: Standing, settings: Settings, epoch: Epoch
+) -> Outcome:
     """Move one stream table to the state of this transaction; what it reads is there already."""
+    clock = {NOW: epoch.data_timestamp.isoformat()}
     watch = Stopwatch()
     with watch.step("choose"):
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
+    more = {**COSTS, **clock} if choice.action == "DIFFERENTIAL" else clock
+    pinning = partial(pin, conn, standing, settings, **more)
     if choice.action == "DIFFERENTIAL":
-        with conn.pipeline():
-            pinned = pin(conn, standing, settings, **COSTS)
-            counts = _differential(conn, standing, choice.rows, watch)
+        counts = _differential(conn, standing, choice.rows, watch, pinning)
     else:
-        pinned = pin(conn, standing, settings)
+        pinning()
         counts = _recompute(conn, standing.table, watch)
-    unpin(conn, pinned)
+    unpin(conn, standing)
     check_counts(standing.table, counts)
     return Outcome(choice.action, counts, choice.reason, watch.timings)
 
@@ -114,12 +121,13 @@ def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Cho
         return Choice("FULL", f"refresh_mode is {st.effective_mode}")
     pending = find_pending(conn, standing)
     if not pending.changed:
-        return Choice("NO_DATA")
+        is_timed = bool(st.plan.get("timed"))
+        return Choice("DIFFERENTIAL", "time has passed") if is_timed else Choice("NO_DATA")
     if pending.markers:
         return Choice("REINITIALIZE", "a source was truncated under an older snapshot")
     if st.effective_mode == "FULL":
         return Choice("FULL", "refresh_mode is FULL", pending.rows)
-    if st.refresh_mode == "AUTO" and st.publish:
+    if st.refresh_mode == "AUTO":
         return _cheaper(conn, standing, pending, settings)
     return Choice("DIFFERENTIAL", None, pending.rows)
 
@@ -127,7 +135,8 @@ def choose(conn: Connection[Any], standing: Standing, settings: Settings) -> Cho
 def _cheaper(
     conn: Connection[Any], standing: Standing, pending: Pending, settings: Settings
 ) -> Choice:
-    """AUTO: recompute when the changes are a large share of the sources' rows."""
+    """AUTO: recompute when the changes are a large share of the sources' rows, or when following
+    them would read more rows than that."""
     changed = (t for t in standing.sources if t.source_relid in pending.rows)
     rows, total = sum(pending.rows.values()), estimate_source_rows(conn, changed)
     limit = settings.auto_full_ratio
@@ -135,28 +144,55 @@ def _cheaper(
         return Choice(
             "FULL", f"{rows} change rows are more than {limit:.0%} of {total} source rows"
         )
+    twice, everything = _rows_read_twice(conn, standing, pending)
+    if 2 * twice > everything:
+        return Choice(
+            "FULL", f"{twice} rows would be read twice, and there are {everything} source rows"
+        )
     reason = f"{rows} change rows against {total} source rows"
     return Choice("DIFFERENTIAL", reason, pending.rows)
 
 
+def _rows_read_twice(
+    conn: Connection[Any], standing: Standing, pending: Pending
+) -> tuple[int, int]:
+    """Return how many rows a refresh reads before and after the change, and how many there are."""
+    plan, target = load_plan(standing.table)
+    assert plan is not None, "AUTO follows changes"
+    whole = read_twice(reading_kept(plan, target.kept), frozenset(pending.rows))
+    if not whole:
+        return 0, 0
+    sources = [t for t in standing.sources if t.source_relid in whole]
+    return estimate_source_rows(conn, sources), estimate_source_rows(conn, standing.sources)
+
+
 def _differential(
-    conn: Connection[Any], standing: Standing, rows: dict[int, int], watch: Stopwatch
+    conn: Connection[Any],
+    standing: Standing,
+    rows: dict[int, int],
+    watch: Stopwatch,
+    pinning: Callable[[], None],
 ) -> dict[str, int]:
+    """Pin the session and run the statement of these changes, in one round trip."""
     with watch.step("plan"):
         statement = _statement(standing, rows)
-    if statement is None:
-        return dict.fromkeys(COUNTS, 0)
     with watch.step("apply"):
         try:
-            with conn.transaction():
-                return counted(conn, statement, prepare=True)
+            with conn.pipeline():
+                pinning()
+                with undoable(conn):
+                    # Its plan stays for the next time: the text says what sizes to expect.
+                    done = statement and conn.execute(statement, prepare=True)
+            return _counts(done) if done else dict.fromkeys(COUNTS, 0)
         except _FAULTS_OF_ROWS:
             # Perhaps of a row that no epoch shows: it came and went since the last one.
+            undo(conn)
             return counted(conn, _net_statement(standing, frozenset(rows)))
 
 
 _FAULTS_OF_ROWS = (
     psycopg.DataError,
+    psycopg.errors.CardinalityViolation,
     psycopg.errors.RaiseException,
     psycopg.errors.CheckViolation,
     psycopg.errors.NotNullViolation,
@@ -164,9 +200,11 @@ _FAULTS_OF_ROWS = (
 
 
 def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
-    """Return the statement that looks only at the net changes of the sources."""
+    """Return the statement that looks only at the net changes of the sources, and only at rows
+    of states: what a recursion lost may have met what came."""
     plan, target = load_plan(standing.table)
     assert plan is not None
+    plan = recomputing(plan)
     reader = DeltaReader(netted(read_changes(standing.sources), plan.view))
     return str(render_differential(plan, target, changed, reader))
 
@@ -174,15 +212,32 @@ def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
 def _statement(standing: Standing, rows: dict[int, int]) -> str | None:
     """Return the statement for these changed sources; it is the same at every epoch."""
     _, target = load_plan(standing.table)
+    target = replace(target, is_small=is_small(standing, rows))
     selects = tuple(sorted(read_changes(standing.sources, rows).items()))
-    return _rendered(str(standing.table.plan["text"]), target, frozenset(rows), selects)
+    text, kept = str(standing.table.plan["text"]), what_is_kept(standing.table)
+    return _rendered(text, kept, target, frozenset(rows), selects)
+
+
+_ROWS_A_PAGE = 32  # of changes, from which on it pays to read all pages
+
+
+def is_small(standing: Standing, rows: dict[int, int]) -> bool:
+    """Tell whether a table and its state are small beside the changes: to read all of it then
+    costs less than to look rows up, and no more than the change asks for."""
+    pages = standing.pages
+    return pages is not None and pages * _ROWS_A_PAGE <= sum(rows.values())
 
 
 @lru_cache(maxsize=256)
 def _rendered(
-    plan: str, target: Target, changed: frozenset[int], selects: tuple[tuple[int, str], ...]
+    plan: str,
+    kept: frozenset[str],
+    target: Target,
+    changed: frozenset[int],
+    selects: tuple[tuple[int, str], ...],
 ) -> str | None:
-    return render_differential(decoded(plan), target, changed, DeltaReader(dict(selects)))
+    reader = DeltaReader(dict(selects))
+    return render_differential(decoded(plan, kept), target, changed, reader)
 
 
 def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict[str, int]:
@@ -190,9 +245,9 @@ def _recompute(conn: Connection[Any], st: StreamTable, watch: Stopwatch) -> dict
     plan, target = load_plan(st)
     for cost in COSTS:
         conn.execute(f"SET LOCAL {cost} TO DEFAULT")  # a table before may have set it
-    if plan is not None and target.state is not None:
+    if plan is not None and (target.state is not None or target.kept):
         with watch.step("state"):
-            fill_state(conn, plan, target.state)
+            fill_states(conn, plan, target)
     query = current_query(plan, target, str(st.canonical_query))
     with watch.step("apply"):
         return store(conn, st, target, query)
@@ -217,12 +272,13 @@ def _replaced(conn: Connection[Any], target: Target, query: str) -> dict[str, in
     return counts
 
 
-def counted(conn: Connection[Any], statement: str, *, prepare: bool = False) -> dict[str, int]:
-    """Run a statement that returns its counts.
+def counted(conn: Connection[Any], statement: str) -> dict[str, int]:
+    """Run a statement that returns its counts."""
+    return _counts(conn.execute(statement))
 
-    Prepared, its plan stays for the next time: only if the text says what sizes to expect.
-    """
-    row = conn.execute(statement, prepare=prepare).fetchone()
+
+def _counts(cursor: Cursor[Any]) -> dict[str, int]:
+    row = cursor.fetchone()
     assert row is not None
     return dict(zip(COUNTS, row, strict=True))
 

@@ -1,29 +1,30 @@
 """Operator trees to SQL.
 
-A relation is rendered as a SELECT. If it is *signed* it has a column `__weight`; a plain one has
-weight 1 everywhere and no such column, so that states stay as cheap as the user's own query.
+What stands in a tree more than once and reads changes becomes a common table of the statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from headwater.algebra.expr import as_column
+from headwater.algebra.calls import Kind
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
-    Call,
     Consolidate,
     Delta,
     Empty,
+    Expand,
     Filter,
+    Fixpoint,
+    Itself,
     Join,
     Keys,
-    Kind,
     Negate,
+    OneWay,
     Op,
     Project,
     Repeat,
@@ -31,33 +32,28 @@ from headwater.algebra.ops import (
     Scan,
     SemiJoin,
     Single,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
     schema,
 )
-from headwater.algebra.schema import Column, Schema
+from headwater.algebra.outside import Outside
 from headwater.delta.sharing import Sharing
 from headwater.errors import bug
+from headwater.postgres import pieces
 from headwater.postgres.quote import (
     WEIGHT,
     condition,
     equal,
     expression,
     identifier,
-    image,
     is_null,
     listed,
-    restored,
     same,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A SELECT and whether it has a weight column."""
-
-    sql: str
-    signed: bool
-
+from headwater.postgres.rendered import Rendered, as_arm, consolidated, quoted, select_from
+from headwater.postgres.tops import first_rows
 
 ReadDelta = Callable[[Scan], str]
 
@@ -79,6 +75,8 @@ class Renderer:
         self._shared: dict[Op, Rendered] = {}
         self._sharing = Sharing()
         self.common: dict[str, str] = {}
+        self.states: dict[int, str] = {}  # relations that stand for sources
+        self.signed_states: dict[int, str] = {}  # such with weights
 
     def render(self, op: Op) -> Rendered:
         """Return the SELECT for a tree."""
@@ -109,7 +107,7 @@ class Renderer:
         if op not in self._shared:
             made = self._renderer(op)(op)
             name = self.add(type(op).__name__.lower(), made.sql)
-            columns = _columns(schema(op)) + ([WEIGHT] if made.signed else [])
+            columns = quoted(schema(op)) + ([WEIGHT] if made.signed else [])
             self._shared[op] = Rendered(f"SELECT {listed(columns)} FROM {name}", made.signed)
         return self._shared[op]
 
@@ -119,12 +117,16 @@ class Renderer:
             Single: self.render_single,
             Project: self.render_project,
             Filter: self.render_filter,
+            Timed: self.render_filter,
             Repeat: self.render_repeat,
             UnionAll: self.render_union_all,
             Join: self.render_join,
             SemiJoin: self.render_semi_join,
             AntiJoin: self.render_anti_join,
             Aggregate: self.render_aggregate,
+            Window: self.render_window,
+            Expand: self.render_expand,
+            Whole: self.render_whole,
             Delta: self.render_delta,
             After: self.render_after,
             Empty: self.render_empty,
@@ -132,6 +134,10 @@ class Renderer:
             Consolidate: self.render_consolidate,
             Keys: self.render_keys,
             Restrict: self.render_restrict,
+            Fixpoint: self.render_fixpoint,
+            Itself: self.render_itself,
+            OneWay: self.render_one_way,
+            Outside: self.render_outside,
         }
         if type(op) not in table:
             raise bug(f"{type(op).__name__} cannot be rendered", "it should have been simplified")
@@ -140,7 +146,11 @@ class Renderer:
     # --- linear ---
 
     def render_scan(self, op: Scan) -> Rendered:
-        return Rendered(f"SELECT {_renamed(op)} FROM {op.source.name}", False)
+        signed = self.signed_states.get(op.source.oid)
+        if signed is not None:
+            return Rendered(f"SELECT {listed([_renamed(op), WEIGHT])} FROM {signed}", True)
+        relation = self.states.get(op.source.oid, op.source.name)
+        return Rendered(f"SELECT {_renamed(op)} FROM {relation}", False)
 
     def render_delta(self, op: Delta) -> Rendered:
         assert isinstance(op.input, Scan)
@@ -162,32 +172,38 @@ class Renderer:
     def render_project(self, op: Project) -> Rendered:
         inner = self._render(op.input)
         outputs = [f"{expression(o.expr)} AS {identifier(o.column.name)}" for o in op.outputs]
-        return _select(outputs, inner)
+        return select_from(outputs, inner)
 
-    def render_filter(self, op: Filter) -> Rendered:
-        inner = self._render(op.input)
-        return _select(_columns(schema(op)), inner, f" WHERE {condition(op.conjuncts)}")
+    def render_filter(self, op: Filter | Timed) -> Rendered:
+        first = first_rows(op)
+        inner = self.render_window(*first) if first else self._render(op.input)
+        return select_from(quoted(schema(op)), inner, f" WHERE {condition(op.conjuncts)}")
 
     def render_repeat(self, op: Repeat) -> Rendered:
         inner, times = self._render(op.input), expression(op.times)
-        columns = _columns(schema(op))
+        columns = quoted(schema(op))
         if not inner.signed:
             series = f" CROSS JOIN LATERAL generate_series(1, {times}) AS repeats"
-            return _select(columns, inner, series)
+            return select_from(columns, inner, series)
         weight = f"{WEIGHT} * ({times}) AS {WEIGHT}"
         select = f"SELECT {listed([*columns, weight])} FROM ({inner.sql}) AS q"
         return Rendered(f"{select} WHERE ({times}) > 0", True)
 
+    def render_expand(self, op: Expand) -> Rendered:
+        rows = pieces.functions_sql(op.functions, numbered=op.numbered)
+        rest = f" CROSS JOIN LATERAL {rows} AS e({listed(quoted(op.columns))})"
+        return select_from(quoted(schema(op)), self._render(op.input), rest)
+
     def render_union_all(self, op: UnionAll) -> Rendered:
         arms = [(arm, self._render(arm)) for arm in op.inputs]
         signed = any(made.signed for _, made in arms)
-        selects = [_arm(op.columns, arm, made, signed) for arm, made in arms]
+        selects = [as_arm(op.columns, arm, made, signed) for arm, made in arms]
         return Rendered("\nUNION ALL\n".join(selects), signed)
 
     def render_negate(self, op: Negate) -> Rendered:
         inner = self._render(op.input)
         weight = f"-{WEIGHT} AS {WEIGHT}" if inner.signed else f"-1 AS {WEIGHT}"
-        columns = listed([*_columns(schema(op)), weight])
+        columns = listed([*quoted(schema(op)), weight])
         return Rendered(f"SELECT {columns} FROM ({inner.sql}) AS q", True)
 
     # --- joins ---
@@ -195,27 +211,31 @@ class Renderer:
     def render_join(self, op: Join) -> Rendered:
         left, right = self._render(op.left), self._render(op.right)
         weights = [f"{a}.{WEIGHT}" for a, side in (("l", left), ("r", right)) if side.signed]
-        columns = _columns(schema(op))
+        columns = quoted(schema(op))
         if weights:
             columns.append(f"{' * '.join(weights)} AS {WEIGHT}")
-        join = f"({left.sql}) AS l JOIN ({right.sql}) AS r ON {condition(op.on)}"
+        join = f"({left.sql}) AS l JOIN ({right.sql}) AS r ON {pieces.joined(op)}"
         return Rendered(f"SELECT {listed(columns)} FROM {join}", bool(weights))
 
     def render_semi_join(self, op: SemiJoin) -> Rendered:
-        left, right = self._render(op.left), self._render(op.right)
-        test = f"EXISTS (SELECT FROM ({right.sql}) AS r WHERE {condition(op.on)})"
-        return _select(_columns(schema(op)), left, f" WHERE {test}")
+        return self._filtering_join(op, "EXISTS")
 
     def render_anti_join(self, op: AntiJoin) -> Rendered:
-        """Where the right side is signed, count matches by weight: old rows can cancel out."""
-        right = self._render(op.right)
-        if right.signed:
-            return self._counted_anti_join(op)
-        left = self._render(op.left)
-        test = f"NOT EXISTS (SELECT FROM ({right.sql}) AS r WHERE {condition(op.on)})"
-        return _select(_columns(schema(op)), left, f" WHERE {test}")
+        return self._filtering_join(op, "NOT EXISTS")
 
-    def _counted_anti_join(self, op: AntiJoin) -> Rendered:
+    def _filtering_join(self, op: SemiJoin | AntiJoin, word: str) -> Rendered:
+        """Where the right side is a signed state, count matches by weight: rows can cancel out.
+
+        A semi-join with a change only asks which rows it may touch.
+        """
+        right = self._render(op.right)
+        if right.signed and (isinstance(op, AntiJoin) or not pieces.is_change(op.right)):
+            return self._counted_join(op, word)
+        left = self._render(op.left)
+        test = f"{word} (SELECT FROM ({right.sql}) AS r WHERE {pieces.joined(op)})"
+        return select_from(quoted(schema(op)), left, f" WHERE {test}")
+
+    def _counted_join(self, op: SemiJoin | AntiJoin, word: str) -> Rendered:
         left = self._render(op.left)
         numbered = self.add(
             "numbered", f"SELECT row_number() OVER () AS __id, q.* FROM ({left.sql}) AS q"
@@ -225,7 +245,7 @@ class Renderer:
         for arm in arms:
             made = self._render(arm)
             weight = f"r.{WEIGHT}" if made.signed else "1"
-            on = condition(op.on)
+            on = pieces.joined(op)
             matches.append(
                 f"SELECT l.__id, {weight} AS n FROM {numbered} AS l JOIN ({made.sql}) AS r ON {on}"
             )
@@ -233,8 +253,8 @@ class Renderer:
             "\nUNION ALL\n".join(matches)
         )
         source = Rendered(f"SELECT * FROM {numbered}", left.signed)
-        test = f" WHERE NOT EXISTS (SELECT FROM ({matched}) AS m WHERE m.__id = q.__id)"
-        return _select(_columns(schema(op)), source, test)
+        test = f" WHERE {word} (SELECT FROM ({matched}) AS m WHERE m.__id = q.__id)"
+        return select_from(quoted(schema(op)), source, test)
 
     # --- keyed ---
 
@@ -245,16 +265,13 @@ class Renderer:
         if inner.signed and not (adds and all(of[key].type.is_image for key in op.keys)):
             inner = self._expanded(op.input, inner)
         keys = [identifier(key) for key in op.keys]
+        count, having = "count(*)", ""
         if inner.signed:
-            count = f"sum({WEIGHT})"
-            having = " HAVING sum(__weight) <> 0" if keys else ""
-        else:
-            count, having = "count(*)", ""
-        outputs = [_shown_key(of[key]) for key in op.keys]
+            count, having = f"sum({WEIGHT})", f" HAVING sum({WEIGHT}) <> 0" if keys else ""
+        outputs = [pieces.shown_key(of[key]) for key in op.keys]
         outputs.append(f"coalesce({count}, 0)::bigint AS {identifier(op.count.name)}")
-        outputs += [
-            f"{aggregated(c, of, inner.signed)} AS {identifier(c.column.name)}" for c in op.calls
-        ]
+        calls = ((pieces.aggregated(c, of, inner.signed), c.column.name) for c in op.calls)
+        outputs += [f"{value} AS {identifier(name)}" for value, name in calls]
         group = f" GROUP BY {listed(keys)}" if keys else ""
         return Rendered(f"SELECT {listed(outputs)} FROM ({inner.sql}) AS q{group}{having}", False)
 
@@ -262,7 +279,54 @@ class Renderer:
         """Turn weights into copies of rows, for aggregates that know no weights."""
         net = consolidated(schema(op), inner)
         series = f" CROSS JOIN LATERAL generate_series(1, {WEIGHT}) AS repeats"
-        return _select(_columns(schema(op)), replace(net, signed=False), series)
+        return select_from(quoted(schema(op)), replace(net, signed=False), series)
+
+    def render_window(self, op: Window, first: str = "") -> Rendered:
+        """The rows come sorted, which the server keeps: it sorts no more than the window needs."""
+        inner = self._render(op.input)
+        if inner.signed:
+            inner = self._expanded(op.input, inner)
+        source = inner.sql
+        if op.order:
+            order = [*(identifier(key) for key in op.keys), *map(expression, op.order)]
+            source = f"SELECT * FROM ({source}) AS q ORDER BY {listed(order)}"
+        if first:
+            source = f"SELECT * FROM ({source}) AS q {first}"
+        calls = [f"{expression(c.expr)} AS {identifier(c.column.name)}" for c in op.calls]
+        return select_from(quoted(schema(op.input)) + calls, Rendered(source, False))
+
+    def render_whole(self, op: Whole) -> Rendered:
+        columns = listed(quoted(op.columns))
+        named = f"({columns})" if columns else ""
+        return Rendered(f"SELECT {columns} FROM ({self.whole_sql(op)}) AS q{named}", False)
+
+    def whole_sql(self, op: Whole) -> str:
+        """Return the query over its inputs, as bags without weights."""
+        made = [(i, self._render(i)) for i in op.inputs]
+        inputs = [self._expanded(i, m).sql if m.signed else m.sql for i, m in made]
+        return "".join(f"({inputs[p]})" if isinstance(p, int) else p for p in op.sql)
+
+    def render_fixpoint(self, op: Fixpoint) -> Rendered:
+        """The server looks at a row once, however many steps lead to it."""
+        base, step = self._render(op.base), self._render(op.step)
+        if base.signed or step.signed:
+            raise bug("a recursion over a change", "its rows would have to be added up")
+        name, columns = identifier(op.itself.name), listed(quoted(op.itself.columns))
+        loop = f"WITH RECURSIVE {name} ({columns}) AS (\n{base.sql}\nUNION\n{step.sql}\n)"
+        return Rendered(f"{loop} SELECT {columns} FROM {name}{pieces.expected(op.itself)}", False)
+
+    def render_outside(self, op: Outside) -> Rendered:
+        known, lost = self._render(op.known), self._render(op.lost)
+        outputs = [f"q.{column}" for column in quoted(schema(op))]
+        return select_from(outputs, self._render(op.input), pieces.new_to(op, known.sql, lost.sql))
+
+    def render_itself(self, op: Itself) -> Rendered:
+        return Rendered(f"SELECT {listed(quoted(op.columns))} FROM {identifier(op.name)}", False)
+
+    def render_one_way(self, op: OneWay) -> Rendered:
+        inner, sign = self._render(op.input), "<" if op.going else ">"
+        select = select_from(quoted(schema(op)), replace(inner, signed=False))
+        return replace(select, sql=f"{select.sql} WHERE {WEIGHT} {sign} 0")
 
     def render_consolidate(self, op: Consolidate) -> Rendered:
         inner = self._render(op.input)
@@ -281,7 +345,7 @@ class Renderer:
         The first join can use an index or hash; the second ends at once when there are none.
         """
         inner, keys = self._render(op.input), self._render(op.keys)
-        outputs = [f"q.{c}" for c in _columns(schema(op)) + ([WEIGHT] if inner.signed else [])]
+        outputs = [f"q.{c}" for c in quoted(schema(op)) + ([WEIGHT] if inner.signed else [])]
         select = f"SELECT {listed(outputs)} FROM ({inner.sql}) AS q"
         if not op.columns:
             return Rendered(f"{select} WHERE EXISTS ({keys.sql})", inner.signed)
@@ -300,59 +364,6 @@ class Renderer:
         return Rendered(sql, inner.signed)
 
 
-def _shown_key(key: Column) -> str:
-    """Return what stands for a group: the same of its equal values whenever it is computed."""
-    name = identifier(key.name)
-    if key.type.is_image:
-        return name
-    return f"(min(({name})::text))::{key.type.name} AS {name}"
-
-
-# The least value of a type has no opposite in it: −1 times that would overflow.
-_WIDER = {"smallint": "bigint", "integer": "bigint", "bigint": "numeric"}
-
-
-def aggregated(call: Call, of: dict[str, Column], signed: bool) -> str:
-    """Return the SQL of one aggregate call; a sum over signed rows weighs them."""
-    value = expression(call.expr)
-    if call.kind is Kind.OPAQUE:
-        return value
-    if call.kind is not Kind.SUM:
-        return f"{call.kind.value}({value})"
-    if signed:
-        column = of[str(as_column(call.expr))]
-        wide = _WIDER.get(column.type.name)
-        value = f"{value}::{wide} * {WEIGHT}" if wide else f"{value} * {WEIGHT}"
-    return f"coalesce(sum({value}), 0)::{call.column.type.name}"
-
-
-def _columns(columns: Schema) -> list[str]:
-    return [identifier(c.name) for c in columns]
-
-
 def _renamed(scan: Scan) -> str:
     pairs = zip(scan.attributes, scan.columns, strict=True)
     return listed(f"{identifier(a)} AS {identifier(c.name)}" for a, c in pairs)
-
-
-def _select(columns: list[str], inner: Rendered, rest: str = "") -> Rendered:
-    outputs = columns + ([WEIGHT] if inner.signed else [])
-    return Rendered(f"SELECT {listed(outputs)} FROM ({inner.sql}) AS q{rest}", inner.signed)
-
-
-def _arm(columns: Schema, arm: Op, made: Rendered, signed: bool) -> str:
-    pairs = zip(schema(arm), columns, strict=True)
-    outputs = [f"{identifier(a.name)} AS {identifier(c.name)}" for a, c in pairs]
-    if signed:
-        outputs.append(WEIGHT if made.signed else f"1 AS {WEIGHT}")
-    return f"SELECT {listed(outputs)} FROM ({made.sql}) AS q"
-
-
-def consolidated(columns: Schema, inner: Rendered) -> Rendered:
-    """Sum weights per row image; the image stands for the value where equality is too coarse."""
-    outputs = [f"{restored(identifier(c.name), c)} AS {identifier(c.name)}" for c in columns]
-    outputs.append(f"sum({WEIGHT})::bigint AS {WEIGHT}")
-    images = [image(identifier(c.name), c) for c in columns]
-    group = f" GROUP BY {listed(images)}" if images else ""
-    select = f"SELECT {listed(outputs)} FROM ({inner.sql}) AS q{group}"
-    return Rendered(f"{select} HAVING sum({WEIGHT}) <> 0", True)

@@ -1,6 +1,7 @@
 """The change of a root aggregate's state, as common tables of one statement.
 
-delta_groups   the change per group: sums of weighted values, extrema that came and went
+delta_groups   the change per group: sums of weighted values, extrema that came and went, and
+               different values that came and went (`different.py`)
 old_groups     the stored state of those groups
 stale_groups   groups whose extremum may have left, or with an opaque aggregate
 fresh_groups   those, recomputed from the sources
@@ -9,10 +10,12 @@ new_groups     the new state: old + delta, or fresh
 
 from __future__ import annotations
 
-from headwater.algebra.ops import After, Aggregate, Call, Kind, Op, Scan, Source, schema
+from headwater.algebra.calls import Call, Kind
+from headwater.algebra.ops import After, Aggregate, Scan, Source, schema
 from headwater.algebra.schema import Column, Schema, names
 from headwater.delta.pushdown import push_keys
-from headwater.postgres.maintenance import is_additive, is_opaque
+from headwater.postgres.maintenance import is_opaque, may_recompute
+from headwater.postgres.pieces import aggregated
 from headwater.postgres.quote import (
     WEIGHT,
     at_places,
@@ -23,18 +26,20 @@ from headwater.postgres.quote import (
     looked_up,
     same,
 )
-from headwater.postgres.render import Renderer, aggregated
+from headwater.postgres.render import Renderer
 
 
-def render_state_change(renderer: Renderer, root: Aggregate, deltas: str, state: str) -> str:
+def render_state_change(
+    renderer: Renderer, root: Aggregate, deltas: str, state: str, *, is_small: bool = False
+) -> str:
     """Add the common tables that compute the new state from the change per group.
 
     Returns the name of the last one, which has the old values beside the new.
     """
-    olds = renderer.add("old_groups", _old_groups(root, deltas, state))
+    olds = renderer.add("old_groups", _old_groups(root, deltas, state, is_small))
     touched = renderer.add("touched_groups", _touched_groups(root, deltas, olds))
     fresh = None
-    if not is_additive(root):
+    if may_recompute(root):
         fresh = renderer.add("fresh_groups", _fresh_groups(renderer, root, touched))
     return renderer.add("new_groups", _new_groups(root, touched, fresh))
 
@@ -72,9 +77,8 @@ def _extrema(root: Aggregate) -> tuple[Call, ...]:
     return tuple(c for c in root.calls if c.kind in (Kind.MIN, Kind.MAX))
 
 
-def delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
-    """Return the change per group; `change` is Δ of the root's input."""
-    made = renderer.render(change)
+def delta_groups(root: Aggregate, change: str) -> str:
+    """Return the change per group; `change` is the SELECT of Δ of the root's input."""
     of = {c.name: c for c in schema(root.input)}
     keys = [identifier(key) for key in root.keys]
     outputs = ["row_number() OVER () AS __id", *keys]
@@ -83,19 +87,20 @@ def delta_groups(renderer: Renderer, root: Aggregate, change: Op) -> str:
         name = identifier(call.column.name)
         if call.kind is Kind.SUM:
             outputs.append(f"{aggregated(call, of, signed=True)} AS {name}")
-        elif call.kind is not Kind.OPAQUE:
+        elif call.kind in (Kind.MIN, Kind.MAX):
             value = aggregated(call, of, signed=False)
             outputs.append(f"{value} FILTER (WHERE {WEIGHT} > 0) AS {name}")
             outputs.append(f"{value} FILTER (WHERE {WEIGHT} < 0) AS {_gone(call)}")
     group = f" GROUP BY {listed(keys)}" if keys else ""
-    return f"SELECT {listed(outputs)} FROM ({made.sql}) AS q{group}"
+    return f"SELECT {listed(outputs)} FROM ({change}) AS q{group}"
 
 
-def _old_groups(root: Aggregate, deltas: str, state: str) -> str:
+def _old_groups(root: Aggregate, deltas: str, state: str, is_small: bool) -> str:
     """Look the touched groups up in the stored state."""
     columns = [identifier(n) for n in (*root.keys, *values_of(root))]
     outputs = listed(["l.__id", "t.ctid AS __row", *(f"t.{c}" for c in columns)])
-    return looked_up(outputs, deltas, state, _sides(root, "l", "t"))
+    sides = _sides(root, "l", "t")
+    return looked_up(outputs, deltas, state, sides, is_small=is_small)
 
 
 def _sides(root: Aggregate, left: str, right: str) -> list[tuple[str, str, Column]]:
@@ -132,7 +137,8 @@ def _fresh_groups(renderer: Renderer, root: Aggregate, touched: str) -> str:
     stale = renderer.add("stale_groups", f"SELECT {wanted} FROM {touched} WHERE __stale")
     scan = Scan(Source(-1, stale), keys, names(keys))
     restricted = push_keys(root.input, root.keys, scan)
-    fresh = Aggregate(After(restricted), root.keys, root.count, root.calls)
+    calls = tuple(c for c in root.calls if c.kind is not Kind.DISTINCT)
+    fresh = Aggregate(After(restricted), root.keys, root.count, calls)
     return renderer.render(fresh).sql
 
 
@@ -141,7 +147,9 @@ def _new_groups(root: Aggregate, touched: str, fresh: str | None) -> str:
     olds = [f"t.{_old(n)}" for n in values_of(root)]
     outputs = ["t.__id", "t.__row", *keys, *olds]
     outputs.append(_chosen(root.count.name, _added(root.count.name), fresh, "coalesce({}, 0)"))
-    outputs += [_chosen(c.column.name, _followed(c), fresh, "{}") for c in root.calls]
+    for call in root.calls:
+        source = None if call.kind is Kind.DISTINCT else fresh
+        outputs.append(_chosen(call.column.name, _followed(call), source, "{}"))
     source = f"{touched} AS t"
     if fresh is not None:
         on = " AND ".join(["t.__stale", *(same(a, b, k) for a, b, k in _sides(root, "t", "f"))])
@@ -163,7 +171,7 @@ def _added(name: str) -> str:
 
 def _followed(call: Call) -> str:
     name = call.column.name
-    if call.kind is Kind.SUM:
+    if call.kind in (Kind.SUM, Kind.DISTINCT):
         return _added(name)
     if call.kind is Kind.OPAQUE:
         return f"t.{_old(name)}"

@@ -16,6 +16,10 @@ class Target:
     key: tuple[str, ...] | None
     hashed: tuple[str, ...] = ()
     state: str | None = None
+    partition: tuple[str, ...] = ()  # what the rows of a touched key are found by
+    kept: tuple[str, ...] = ()  # the states of aggregates inside
+    is_small: bool = False  # beside the change at hand: all of it is read sooner than looked up
+    has_long_keys: bool = False  # some value of a key is too long for an index but a hash
 
     @property
     def key_columns(self) -> Schema:
