@@ -14,14 +14,16 @@ from pyarrow import compute
 from headwater.algebra.ops import Aggregate, Consolidate, Op, Scan
 from headwater.algebra.schema import names
 from headwater.errors import QueryFailed, SparkFailed
+from headwater.spark.faults import row_fault
 from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
 from headwater.spark.literals import literal_sql
 from headwater.spark.peeking import Weights, values_of, weights_of
+from headwater.spark.relations import defined
 from headwater.spark.render import WEIGHT, Renderer, all_wires
 from headwater.spark.session import quick_session, spark_errors, start_session
 from headwater.spark.sizes import Sizes
-from headwater.spark.traces import Trace, TraceFile, physical, read_trace
+from headwater.spark.traces import Trace, TraceFile, physical
 from headwater.spark.wire import Wire
 from headwater.spark.wires import quoted, wires
 
@@ -42,8 +44,9 @@ _ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and r
 class Compute:
     """Runs statements over the traces of one boundary, for the change between two epochs.
 
-    To be closed. Its views carry a name of its own: other threads share the session. `is_change`
-    says that the statements follow the change, and are as small as it is.
+    To be closed. What it keeps has a name of its own: other threads share the session. `is_change`
+    says that the statements follow the change, and are as small as it is; else they are as large
+    as the state.
     """
 
     def __init__(
@@ -61,8 +64,7 @@ class Compute:
         self.wires: dict[str, Wire] = all_wires(boundary)
         self._sizes = Sizes(self)
         self._renderer = Renderer(self.wires, self._relation, self._keep, self)
-        self._kept: list[DataFrame] = []
-        self._views: set[str] = set()
+        self._kept: dict[str, DataFrame] = {}
         self._opened: dict[str, Trace] = {}
         self._weights: dict[tuple[int, int], dict[str, Weights]] = {}
         self._group = uuid.uuid4().hex
@@ -70,7 +72,7 @@ class Compute:
 
     @cached_property
     def _spark(self) -> SparkSession:
-        is_small = self._is_change and self.change_rows() <= MANY_ROWS
+        is_small = self._read_rows() <= MANY_ROWS
         session = (quick_session if is_small else start_session)(self._lake.spark)
         session.sparkContext.setJobGroup(self._group, "headwater")
         return session
@@ -86,14 +88,19 @@ class Compute:
     def close(self) -> None:
         """Forget the views and what is kept; a Spark that has died has forgotten them."""
         with suppress(SparkFailed), _failing():
-            for rows in self._kept:
+            for view, rows in self._kept.items():
                 rows.unpersist()
-            for view in self._views:
                 self._spark.catalog.dropTempView(view)
 
     def change_rows(self) -> int:
         """Return how many rows of change the traces hold."""
         return sum(f.rows for s in self._traces.values() for f in self._changes(s))
+
+    def _read_rows(self) -> int:
+        """Return about how many rows the statements look at."""
+        if self._is_change:
+            return self.change_rows()
+        return sum(f.rows for s in self._traces.values() for f in self._states(s))
 
     def changed(self, change: Op) -> str:
         """Return the statement for the rows of a change, with weights.
@@ -120,13 +127,12 @@ class Compute:
         return self._sizes.rows(op)
 
     def collect(self, statement: str, expected: float = 0) -> Iterable[pa.RecordBatch]:
-        """Run a statement whose result is about as small as the change, as a rule.
+        """Run a statement whose result is about as small as what it reads, as a rule.
 
-        One changed row may meet millions in a join. Where that is not expected only the first rows
-        come back, enough to see that there are too many, and the statement runs again, through
-        files.
+        One row may meet millions in a join. Where that is not expected only the first rows come
+        back, enough to see that there are too many, and the statement runs again, through files.
         """
-        if max(self.change_rows(), expected) > MANY_ROWS:
+        if max(self._read_rows(), expected) > MANY_ROWS:
             return self.stream(statement)
         with _failing():
             found = self._run(few_rows(statement)).toArrow()
@@ -151,18 +157,17 @@ class Compute:
     def _keep(self, statement: str) -> str:
         """Keep the rows of a statement in memory, computed when first read, until the end."""
         view = f"kept_{self._group}_{len(self._kept)}"
-        self._kept.append(self._spark.sql(statement).persist())
-        self._views.add(view)
-        self._kept[-1].createOrReplaceTempView(view)
+        self._kept[view] = self._spark.sql(statement).persist()
+        self._kept[view].createOrReplaceTempView(view)
         return view
 
     def _relation(self, scan: Scan, is_delta: bool) -> str:
-        """Return what holds a scan's rows; each trace is opened once for each state."""
+        """Return what holds a scan's rows."""
         standing = self._traces[scan.source.oid]
-        view = f"trace_{self._group}_{scan.source.oid}_{'change' if is_delta else 'state'}"
-        if view not in self._views:
-            self._views.add(view)
-            self._open(standing, is_delta=is_delta).createOrReplaceTempView(view)
+        files = self._changes(standing) if is_delta else self._states(standing)
+        span = self._after if is_delta else None, self._upto
+        what = f"{scan.source.oid}_{'change' if is_delta else 'state'}"
+        view = defined(self._spark, what, files, tuple(standing.wires), span)
         place = {text: physical(i) for i, (text, _) in enumerate(standing.columns)}
         pairs = zip(scan.attributes, names(scan.columns), strict=True)
         columns = [f"{place[text]} AS {quoted(name)}" for text, name in pairs]
@@ -173,7 +178,7 @@ class Compute:
         standing = self._traces[scan.source.oid]
         if is_delta:
             return sum(file.rows for file in self._changes(standing))
-        return sum(f.rows for f in self._trace(standing).at(standing.version, self._upto))
+        return sum(file.rows for file in self._states(standing))
 
     def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
         """Return the values of a column of a small change, without NULL, as Spark SQL."""
@@ -224,12 +229,8 @@ class Compute:
     def _changes(self, standing: Standing) -> tuple[TraceFile, ...]:
         return self._trace(standing).between(standing.version, self._after, self._upto)
 
-    def _open(self, standing: Standing, *, is_delta: bool) -> DataFrame:
-        if is_delta:
-            files = self._changes(standing)
-            return read_trace(self._spark, files, standing.wires, self._after, self._upto)
-        files = self._trace(standing).at(standing.version, self._upto)
-        return read_trace(self._spark, files, standing.wires, None, self._upto)
+    def _states(self, standing: Standing) -> tuple[TraceFile, ...]:
+        return self._trace(standing).at(standing.version, self._upto)
 
 
 def few_rows(statement: str) -> str:
@@ -262,19 +263,20 @@ def _failing() -> Iterator[None]:
     try:
         with spark_errors():
             yield
-    except (errors.ArithmeticException, errors.DateTimeException) as error:
-        raise QueryFailed(
-            f"Spark failed on a row: {_first_line(error)}",
-            "a value is out of range for an expression of the query",
-            "correct the rows, or alter the query so that it does not fail on them",
-        ) from error
     except (errors.PySparkException, Py4JError) as error:
+        fault = row_fault(error)
+        if fault is not None:
+            raise QueryFailed(
+                f"Spark failed on a row: {_first_line(fault)}",
+                "an expression of the query fails on a value, or a subquery gives several",
+                "correct the rows, or alter the query so that it does not fail on them",
+            ) from error
         raise SparkFailed(
-            f"Spark failed: {_first_line(error)}",
+            f"Spark failed: {_first_line(str(error)) or type(error).__name__}",
             "a statement of the refresh did not come to its end",
             "try again; if it fails again, use engine 'postgres' and report the query",
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+def _first_line(said: str) -> str:
+    return next(iter(said.splitlines()), "")

@@ -17,7 +17,7 @@ from headwater.catalog.model import TraceRow
 from headwater.delta.pushdown import push_keys
 from headwater.errors import ServerResources, StreamTableDamaged
 from headwater.postgres.apply import DeltaReader, render_differential, render_groups
-from headwater.postgres.maintenance import is_additive, plan_maintenance, root_aggregate
+from headwater.postgres.maintenance import may_recompute, plan_maintenance, root_aggregate
 from headwater.postgres.target import Target
 from headwater.spark.ingest import needs, size_of
 from headwater.spark.lake import Lake
@@ -71,7 +71,7 @@ def change_statement(placed: Placed) -> str:
     if isinstance(change, Empty):
         return ""
     trees: list[Op] = [change]
-    if root is not None and not is_additive(root):
+    if root is not None and may_recompute(root):
         touched = Keys(change, root.keys)
         trees.append(Consolidate(After(push_keys(boundary, root.keys, touched))))
     return _statements(placed, trees)

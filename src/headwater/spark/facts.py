@@ -7,16 +7,20 @@ change, and read all of a large file for a handful of keys.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.algebra.expr import as_column, equality
+from headwater.algebra.expr import as_column, equality, matching
 from headwater.algebra.ops import (
     After,
+    Aggregate,
     AntiJoin,
     Consolidate,
     Delta,
+    Expand,
     Filter,
     Join,
+    Keys,
     Negate,
     Op,
     Picked,
@@ -45,28 +49,38 @@ class Facts(Protocol):
         """Return values of a column, given as text, as Spark SQL."""
 
 
-def wanted(op: Join, side: str, facts: Facts) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield columns of a state that is joined with a change, each with the only values that match.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A column of a state, with the only values that match: Spark SQL, and NULL if `null`."""
 
-    NULL matches nothing.
+    name: str
+    values: frozenset[str]
+    null: bool = False
+
+
+def wanted(op: Join, side: str, facts: Facts) -> Iterator[Wanted]:
+    """Yield what is wanted of a state that is joined with a change.
+
+    By `=` NULL matches nothing; by IS NOT DISTINCT FROM it may match.
     """
     state, other = getattr(op, side), getattr(op, opposite_of(side))
     if not _has_state(state):
         return
     own = set(names(schema(state)))
-    for pair in filter(None, map(equality, op.on)):
+    pairs = [(pair, equality(c) is None) for c in op.on if (pair := matching(c)) is not None]
+    for pair, null in pairs:
         ours, theirs = pair if pair[0] in own else pair[::-1]
         if ours in own and theirs not in own:
             values = _values(other, theirs, facts)
             if values is not None:
-                yield ours, values
+                yield Wanted(ours, values, null)
 
 
 def _has_state(op: Op) -> bool:
     return isinstance(op, After) or (isinstance(op, UnionAll) and any(map(_has_state, op.inputs)))
 
 
-def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: PLR0911
+def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: C901, PLR0911
     """Return all values that a column can have, if it comes from changes alone."""
     match op:
         case Delta(input=Scan() as scan):
@@ -74,6 +88,12 @@ def _values(op: Op, name: str, facts: Facts) -> frozenset[str] | None:  # noqa: 
         case Picked(input=Delta(input=Scan() as scan), arrived=False) if op.column == name:
             return facts.listed(scan, name, op.values)
         case Filter() | Repeat() | Negate() | Consolidate() | Restrict() | Picked():
+            return _values(op.input, name, facts)
+        case Keys():
+            return _values(op.input, name, facts)
+        case Aggregate() if name in op.keys:
+            return _values(op.input, name, facts)
+        case Expand() if name in names(schema(op.input)):
             return _values(op.input, name, facts)
         case SemiJoin() | AntiJoin():
             return _values(op.left, name, facts)

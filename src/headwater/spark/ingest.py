@@ -27,11 +27,11 @@ from headwater.algebra.schema import SqlType
 from headwater.algebra.walk import scans
 from headwater.catalog import traces
 from headwater.catalog.model import Epoch, TraceRow
-from headwater.errors import InexactValue, ServerResources
+from headwater.errors import InexactValue, ServerResources, StreamTableDamaged
 from headwater.postgres.quote import WEIGHT, listed
 from headwater.spark.copying import Columns, copy_out
 from headwater.spark.lake import Lake
-from headwater.spark.loading import LoadPlan, load_ranges, plan_load
+from headwater.spark.loading import LoadPlan, key_order, load_ranges, plan_load
 from headwater.spark.reading import SourceRows
 from headwater.spark.traces import Trace, physical
 from headwater.spark.wire import INTEGER, Wire, outgoing, wire_of
@@ -119,7 +119,8 @@ def load(conn: Connection[Any], lake: Lake, need: Need, epoch: Epoch) -> Standin
     with lake_errors(lake):
         base = trace.create(standing.wires)
         if plan.ranges:
-            source = SourceRows(*_select(need.columns, rest), url, epoch.epoch)
+            order = key_order(conn, need.relid, [text for text, _ in need.columns])
+            source = SourceRows(*_select(need.columns, rest), url, epoch.epoch, order)
             plan, files = load_ranges(conn, lake, plan, source)
             version = trace.adopt(epoch.epoch, files, base)
             trace.vacuum([version])  # files of tasks that failed and were tried again
@@ -244,14 +245,32 @@ def sweep(conn: Connection[Any], lake: Lake) -> None:
 
 def sweep_orphans(conn: Connection[Any], lake: Lake) -> None:
     """Delete what transactions left that were rolled back, by a kill or otherwise."""
+    for url in list_orphans(conn, lake):
+        _drop(lake, url)
+
+
+def find_fault(lake: Lake, row: TraceRow) -> str | None:
+    """Say what the lake lacks of a trace that the catalog names; None if nothing."""
+    trace = Trace(row.url, lake.storage_options)
+    try:
+        with lake_errors(lake):
+            names = [file.name for file in trace.files(row.version)]
+            found = trace.storage().get_file_info(names)
+    except StreamTableDamaged as error:
+        return error.what
+    missing = [info.base_name for info in found if info.type == fs.FileType.NotFound]
+    return f"{len(missing)} of its files are missing, such as {missing[0]}" if missing else None
+
+
+def list_orphans(conn: Connection[Any], lake: Lake) -> list[str]:
+    """Return what such transactions left."""
     mark = re.compile(rf"{_database(conn)}-(\d+)-.*")
     made = [found for name in _directories(lake) if (found := mark.fullmatch(name))]
     columns = {
         "urls": [f"{_root(lake)}/{found[0]}" for found in made],
         "xids": [found[1] for found in made],
     }
-    for (url,) in conn.execute(_ORPHANS, columns).fetchall():
-        _drop(lake, url)
+    return [url for (url,) in conn.execute(_ORPHANS, columns).fetchall()]
 
 
 @contextmanager

@@ -66,12 +66,20 @@ def get_lake(conn: Connection[Any]) -> Lake:
     return lake
 
 
+def find_missing_package(*packages: str) -> str | None:
+    """Say which of these packages is not installed; None if all are."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            return f"the package {package} is not installed (pip install 'headwater[spark]')"
+    return None
+
+
 @lru_cache(maxsize=1)
 def find_missing() -> str | None:
     """Say what the Spark engine lacks on this machine; None if nothing. Starts no session."""
-    for package in ("pyspark", "deltalake", "pyarrow"):
-        if importlib.util.find_spec(package) is None:
-            return f"the package {package} is not installed (pip install 'headwater[spark]')"
+    package = find_missing_package("pyspark", "deltalake", "pyarrow")
+    if package is not None:
+        return package
     try:
         require_java()
     except MissingComponent as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from psycopg import Connection
 
 from headwater.catalog.settings import read_settings
 from headwater.errors import SparkFailed
+from headwater.postgres.quote import identifier
 from headwater.spark.lake import Lake, LakeConnection
 from headwater.spark.reading import Blocks, Reading, SourceRows, read_range
 from headwater.spark.session import spark_errors, start_session
@@ -46,6 +47,19 @@ SELECT name, current_setting(name) FROM pg_settings
  WHERE source IN ('client', 'session') AND context IN ('user', 'superuser')
    AND name NOT LIKE 'transaction\\_%'
 """
+
+# The primary key, and how far the rows are in its order; of partitions as one, if there are any.
+_KEY = """
+SELECT a.attname, (SELECT abs(s.correlation) FROM pg_stats s
+                    WHERE (s.schemaname, s.tablename, s.attname) =
+                          (n.nspname, c.relname, a.attname)
+                    ORDER BY s.inherited DESC LIMIT 1)
+  FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+  JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE i.indrelid = %s::int8::oid AND i.indisprimary ORDER BY k.place
+"""
+IN_ORDER = 0.9  # of the correlation of place and key, of which 1 is perfect order
 
 # Parameters that lead to others by way of files or lists; what they led to is known by now.
 _RESOLVED = frozenset({"hostaddr", "port", "service", "servicefile", "passfile"})
@@ -83,6 +97,20 @@ def plan_load(conn: Connection[Any], relid: int) -> LoadPlan:
     worthwhile = max(1, SHARE * pages // max(1, settings.parallel_load_pages))
     ranges = cut(sizes, min(settings.parallel_load_connections, worthwhile))
     return LoadPlan("parallel", f"by executors, in {len(ranges)} ranges of blocks", ranges)
+
+
+def key_order(conn: Connection[Any], relid: int, texts: Collection[str]) -> str:
+    """Return the ORDER BY for a load whose rows do not come in the order of their key anyway.
+
+    The server sorts each range, on its disk. Then the few keys of a small change are looked for in
+    one row group of each file, not in all of them. Nothing for a key that is not among `texts`.
+    """
+    key = conn.execute(_KEY, [relid]).fetchall()
+    names = [identifier(name) for name, _ in key]
+    is_known = bool(key) and key[0][1] is not None
+    if not is_known or key[0][1] >= IN_ORDER or not set(names) <= set(texts):
+        return ""
+    return f" ORDER BY {', '.join(names)}"
 
 
 def cut(sizes: Sequence[int], parts: int) -> tuple[Blocks, ...]:

@@ -10,6 +10,7 @@ from headwater.algebra.expr import Expr, column, substitute
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
+    Expand,
     Filter,
     Join,
     Op,
@@ -17,8 +18,10 @@ from headwater.algebra.ops import (
     Project,
     Repeat,
     Scan,
+    SemiJoin,
     Single,
     UnionAll,
+    Window,
     schema,
 )
 from headwater.algebra.schema import Column
@@ -75,7 +78,7 @@ class _Namer:
             case Repeat():
                 below, names = self.renamed(op.input)
                 return Repeat(below, *_over([op.times], names)), names
-            case Join() | AntiJoin():
+            case Join() | SemiJoin() | AntiJoin():
                 return self._join(op)
             case UnionAll():
                 columns, names = self._fresh(op.columns)
@@ -83,6 +86,12 @@ class _Namer:
                 return UnionAll(arms, columns, tuple(names[n] for n in op.disjoint)), names
             case Aggregate():
                 return self._aggregate(op)
+            case Window():
+                return self._window(op)
+            case Expand():
+                below, names = self.renamed(op.input)
+                columns, made = self._fresh(op.columns)
+                return Expand(below, _over(op.functions, names), columns, op.numbered), names | made
         raise bug(f"{type(op).__name__} in a boundary", "only view trees are placed")
 
     def _project(self, op: Project) -> tuple[Op, Names]:
@@ -91,7 +100,7 @@ class _Namer:
         exprs = _over((o.expr for o in op.outputs), inner)
         return Project(below, tuple(map(Output, columns, exprs))), names
 
-    def _join(self, op: Join | AntiJoin) -> tuple[Op, Names]:
+    def _join(self, op: Join | SemiJoin | AntiJoin) -> tuple[Op, Names]:
         left, names = self.renamed(op.left)
         right, others = self.renamed(op.right)
         both = {**names, **others}
@@ -108,6 +117,14 @@ class _Namer:
         )
         keys = {key: inner[key] for key in op.keys}
         return Aggregate(below, tuple(keys.values()), count, calls), keys | names
+
+    def _window(self, op: Window) -> tuple[Op, Names]:
+        below, inner = self.renamed(op.input)
+        columns, names = self._fresh(c.column for c in op.calls)
+        exprs = _over((c.expr for c in op.calls), inner)
+        keys = tuple(inner[key] for key in op.keys)
+        calls = tuple(map(Output, columns, exprs))
+        return Window(below, keys, _over(op.order, inner), calls), inner | names
 
     def _fresh(self, columns: Iterable[Column]) -> tuple[tuple[Column, ...], Names]:
         self._number += 1

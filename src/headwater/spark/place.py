@@ -18,6 +18,7 @@ from headwater.algebra.expr import Expr, as_column, column, refs, show, substitu
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
+    Expand,
     Filter,
     Join,
     Op,
@@ -25,29 +26,42 @@ from headwater.algebra.ops import (
     Project,
     Repeat,
     Scan,
+    SemiJoin,
     Single,
     Source,
+    Timed,
     UnionAll,
+    Whole,
+    Window,
     schema,
 )
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import BIGINT, Column, Schema, SqlType, names
 from headwater.algebra.sink import sink
-from headwater.algebra.walk import rebuild, scans
+from headwater.algebra.walk import children, rebuild, scans
 from headwater.delta.differentiate import differentiate
 from headwater.delta.factoring import factored
 from headwater.delta.ordering import connect, gather, start_from_change
 from headwater.delta.verify import check_delta_plan
-from headwater.postgres.maintenance import is_additive, root_aggregate
+from headwater.postgres.maintenance import is_additive, may_recompute, root_aggregate
 from headwater.postgres.quote import identifier
 from headwater.spark.naming import unambiguous
+from headwater.spark.nans import without_nans
 from headwater.spark.render import Renderer, all_wires
+from headwater.spark.values import Refusal
+from headwater.spark.windows import moved_images
+from headwater.spark.wire import MAX_PRECISION
 from headwater.spark.wires import NotOnSpark, Wires, expression_fault, wires
-from headwater.sql.scales import shape
+from headwater.sql.scales import never_fails, shape
 
 LANDED_OID = -2  # the rows that Spark hands over, as a source of the rest
 BOOLEAN = SqlType("boolean")
+MIXED = "rows that a window leaves equal, and that are not of one source, have only their text"
+IMAGE = SqlType("text", 'pg_catalog."C"')
 MAX_SCANS = 100  # in one statement
+MAX_PLANNED = 1000  # the same, with everything that is kept in full: Spark looks through that
+MAX_SUMMED_SCALE = 12  # which leaves a sum at least 26 digits before the point
+MAX_WINDOWS = 4  # one above the other: what Spark keeps of each is planned again for the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,8 @@ def place(view: Op, landed: Callable[[Schema], str]) -> Placed:
     cuts = [(cut, top) for top in (False, True) for cut in _chain(root.input if root else view)]
     for candidate, moves_top in cuts:
         try:
-            placer = _Placer(frozenset() if moves_top else frozenset(_chain(candidate)))
+            fixed = frozenset[Op]() if moves_top else frozenset(_chain(candidate))
+            placer = _Placer(fixed, is_summed=root is not None)
             boundary = _narrowed(prune(placer.placed(candidate)), schema(candidate))
             _check_root(root, candidate, wires(boundary))
             boundary = unambiguous(connect(boundary))
@@ -105,7 +120,7 @@ def _handed_over(columns: Schema, landed: Callable[[Schema], str]) -> Scan:
 
 def _check_root(root: Aggregate | None, boundary: Op, columns: Wires) -> None:
     """Groups that are recomputed are read by their keys, which Spark must be able to find."""
-    if root is None or is_additive(root):
+    if root is None or not may_recompute(root):
         return
     if not root.keys:
         raise NotOnSpark("an aggregate over all rows would be recomputed from all rows")
@@ -115,17 +130,35 @@ def _check_root(root: Aggregate | None, boundary: Op, columns: Wires) -> None:
 
 def _check_size(boundary: Op) -> None:
     """Refuse what Spark would plan longer than it would run: every outer join doubles the tree."""
+    stacked = _stacked(boundary)
+    if stacked > MAX_WINDOWS:
+        raise NotOnSpark(f"its change would go through {stacked} windows, one above the other")
     counted: list[Scan] = []
 
     def read(scan: Scan, is_delta: bool) -> str:
         counted.append(scan)
         return "t"
 
-    Renderer(all_wires(boundary), read, lambda statement: "t").render(
-        change_of(boundary, frozenset(scan.source.oid for scan in scans(boundary)))
-    )
+    change = change_of(boundary, frozenset(scan.source.oid for scan in scans(boundary)))
+    Renderer(all_wires(boundary), read, lambda statement: "t").render(change)
     if len(counted) > MAX_SCANS:
         raise NotOnSpark(f"its change would read the sources {len(counted)} times")
+    planned = _spelt_out(change, {})
+    if planned > MAX_PLANNED:
+        raise NotOnSpark(f"Spark would plan its change as {planned} reads of the sources")
+
+
+def _spelt_out(op: Op, known: dict[Op, int]) -> int:
+    """Return how many scans a tree has if nothing is shared; there may be thousands of times as
+    many as nodes, so each node is counted once."""
+    if op not in known:
+        known[op] = isinstance(op, Scan) + sum(_spelt_out(c, known) for c in children(op))
+    return known[op]
+
+
+def _stacked(op: Op) -> int:
+    """Return how many windows stand one above the other."""
+    return isinstance(op, Window) + max(map(_stacked, children(op)), default=0)
 
 
 def _chain(op: Op) -> Iterator[Op]:
@@ -144,14 +177,15 @@ class _Placer:
 
     The values of projections in `fixed` stay where they are: PostgreSQL evaluates them for the rows
     that are left in the end, and at a scan they might fail for a row that a join leaves out.
+    Those that never fail move if they are to be summed: else Spark would hand over every row.
     Conditions may always move, since SQL promises no order among them.
     """
 
-    def __init__(self, fixed: frozenset[Op]) -> None:
-        self._fixed = fixed
+    def __init__(self, fixed: frozenset[Op], *, is_summed: bool = False) -> None:
+        self._fixed, self._is_summed = fixed, is_summed
         self._number = 0
 
-    def placed(self, op: Op) -> Op:  # noqa: PLR0911 - one case per node
+    def placed(self, op: Op) -> Op:  # noqa: C901, PLR0911 - one case per node
         """Return the same relation, of which Spark can evaluate every expression."""
         match op:
             case Scan():
@@ -164,21 +198,46 @@ class _Placer:
                 return self._filter(op)
             case Repeat():
                 return self._repeat(op)
-            case Join() | AntiJoin():
+            case Join() | SemiJoin() | AntiJoin():
                 return self._join(op)
-            case Aggregate() | UnionAll():
+            case Aggregate() | UnionAll() | Expand():
                 return rebuild(op, self.placed)
+            case Window():
+                return self._window(op)
+            case Whole():
+                raise NotOnSpark("recursion is computed by PostgreSQL")
+            case Timed():
+                raise NotOnSpark("a condition on the time that passes is followed by PostgreSQL")
         raise NotOnSpark(f"{type(op).__name__} has no form in Spark")
 
     def _project(self, op: Project) -> Op:
         below, outputs = self.placed(op.input), []
-        for output in op.outputs:
+        for output in (self._possible(below, output) for output in op.outputs):
             fault = self._fault(below, output.expr)
             if fault is not None and op in self._fixed:
-                raise NotOnSpark(fault)
-            below, expr = self._value(below, output.expr, output.column.type, guarded=True)
+                below, expr = self._argument(below, output, fault)
+            else:
+                below, expr = self._value(below, output.expr, output.column.type, guarded=True)
             outputs.append(replace(output, expr=expr))
         return Project(below, tuple(outputs))
+
+    def _possible(self, below: Op, output: Output) -> Output:
+        """Leave out what a value cannot be on Spark, if it could not be evaluated there."""
+        fault = self._fault(below, output.expr)
+        return output if fault is None else replace(output, expr=without_nans(output.expr, below))
+
+    def _argument(self, below: Op, output: Output, fault: str) -> tuple[Op, Expr]:
+        """Move a value that never fails, of a numeric as many digits as a sum has.
+
+        A value with more of them, which none but the largest can have, fails the ingest.
+        """
+        types = {c.name: c.type for c in schema(below)}
+        if not self._is_summed or not never_fails(output.expr, types):
+            raise NotOnSpark(fault)
+        type, fixed = output.column.type, shape(output.expr, types)
+        if type.name == "numeric" and fixed is not None and fixed[1] <= MAX_SUMMED_SCALE:
+            type = SqlType(f"numeric({min(fixed[0], MAX_PRECISION)},{fixed[1]})")
+        return self._down(below, output.expr, (type, fault))
 
     def _filter(self, op: Filter) -> Op:
         below, tests = self.placed(op.input), []
@@ -191,7 +250,23 @@ class _Placer:
         below, times = self._value(self.placed(op.input), op.times, BIGINT)
         return _narrowed(Repeat(below, times), schema(op))
 
-    def _join(self, op: Join | AntiJoin) -> Op:
+    def _window(self, op: Window) -> Op:
+        """Rows that are sorted by all that they show have that as a column of their source."""
+        below, moved_to = self.placed(op.input), dict[Expr, Expr]()
+
+        def move(image: Expr) -> Expr:
+            nonlocal below
+            if image not in moved_to:
+                below, moved_to[image] = self._down(below, image, (IMAGE, MIXED))
+            return moved_to[image]
+
+        try:
+            order, calls = moved_images(op, move)
+        except Refusal as refusal:
+            raise NotOnSpark(str(refusal)) from None
+        return _narrowed(Window(below, op.keys, order, calls), schema(op))
+
+    def _join(self, op: Join | SemiJoin | AntiJoin) -> Op:
         left, right, on = self.placed(op.left), self.placed(op.right), []
         for conjunct in op.on:
             fault = expression_fault(conjunct, {**wires(left), **wires(right)})
@@ -260,6 +335,9 @@ def _pushed(  # noqa: C901, PLR0911 - one case per node
         case Filter() | Repeat():
             below = push(op.input, expr)
             return below and replace(op, input=below)
+        case Window() | Expand() if refs(expr) <= set(names(schema(op.input))):
+            below = push(op.input, expr)
+            return below and replace(op, input=below)
         case Project():
             below = push(op.input, substitute(expr, {o.column.name: o.expr for o in op.outputs}))
             output = Output(made, column(made.name))
@@ -269,7 +347,7 @@ def _pushed(  # noqa: C901, PLR0911 - one case per node
                 if refs(expr) <= set(names(schema(getattr(op, side)))):
                     below = push(getattr(op, side), expr)
                     return below and replace(op, **{side: below})  # type: ignore[arg-type]
-        case AntiJoin():
+        case SemiJoin() | AntiJoin():
             below = push(op.left, expr)
             return below and replace(op, left=below)
     return None

@@ -36,6 +36,7 @@ class SourceRows:
     columns: Columns
     url: str
     epoch: int
+    order: str = ""  # an ORDER BY, where the files are to have one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def read_range(reading: Reading, blocks: Blocks) -> Files | Exception:
         with _connected(reading) as conn:
             _imitate(conn, reading)
             source = reading.source
-            rows = copy_out(conn, f"{source.select} WHERE {_within(blocks)}", source.columns)
+            select = f"{source.select} WHERE {_within(blocks)}{source.order}"
+            rows = copy_out(conn, select, source.columns)
             return Trace(source.url, reading.storage_options).write(source.epoch, rows)
     except (HeadwaterError, psycopg.Error) as error:
         return error

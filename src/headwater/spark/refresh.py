@@ -8,10 +8,12 @@ refresh cuts off what the lake holds beyond the versions that count.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 from psycopg import Connection
 
 from headwater.algebra.codec import decode_op, encode
@@ -23,7 +25,7 @@ from headwater.catalog.standing import Standing
 from headwater.delta.pushdown import push_keys
 from headwater.postgres.apply import COUNTS, DeltaReader, render_differential, render_groups
 from headwater.postgres.capture import buffer_name, sync_capture
-from headwater.postgres.maintenance import is_additive, plan_maintenance
+from headwater.postgres.maintenance import may_recompute, plan_maintenance
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.refresh import (
     COSTS,
@@ -37,7 +39,7 @@ from headwater.postgres.refresh import (
 )
 from headwater.postgres.render import Renderer as PostgresRenderer
 from headwater.postgres.session import pin, unpin
-from headwater.postgres.storage import current_query, fill_state, load_plan
+from headwater.postgres.storage import current_query, fill_states, load_plan
 from headwater.postgres.target import Target
 from headwater.spark import ingest
 from headwater.spark.arrivals import without_arrivals
@@ -54,7 +56,7 @@ from headwater.spark.landing import (
 )
 from headwater.spark.loading import load_counts
 from headwater.spark.place import LANDED_OID, Placed, change_of, ordered_for_files, summed
-from headwater.spark.unpublished import extend, make
+from headwater.spark.unpublished import as_found, difference, extend, make
 
 LANDED = frozenset({LANDED_OID})
 
@@ -120,14 +122,14 @@ class _Refresh:
         if choice.action == "REINITIALIZE":
             ingest.sweep_orphans(self._conn, self._lake)
         costs = COSTS if choice.action == "DIFFERENTIAL" else {}
-        pinned = pin(self._conn, self._standing, self._settings, **costs)
+        pin(self._conn, self._standing, self._settings, **costs)
         with self._watch.step("ingest"):
             found = self._ingest(traces)
         if self._st.publish:
             counts, jobs = self._computed(choice, found)
         else:
             counts, jobs = self._kept(choice, found, known)
-        unpin(self._conn, pinned)
+        unpin(self._conn, self._standing)
         if self._st.keeps_result:
             with self._watch.step("result"):
                 found[self._st.pgt_relid] = self._result(choice, known)
@@ -167,16 +169,24 @@ class _Refresh:
     ) -> tuple[dict[str, int], int]:
         """Append what Spark computes to the trace of the result, which is all that there is."""
         boundary, relid = self._placed.boundary, self._st.pgt_relid
-        with closing(self._compute(choice, found)) as compute, self._watch.step("spark"):
-            if choice.action == "DIFFERENTIAL":
-                change = self._change(compute, choice.changed)
-                is_empty = isinstance(change, Empty)
-                rows = [] if is_empty else compute.collect(compute.consolidated(change))
+        held = {relid: as_found(known[relid])} if choice.action == "FULL" else {}
+        with (
+            closing(self._compute(choice, {**found, **held})) as compute,
+            self._watch.step("spark"),
+        ):
+            if choice.action == "REINITIALIZE":
+                rows = _consolidated(compute, After(boundary))
+                own, counts = make(self._lake, boundary, relid, rows, self._epoch)
+            else:
+                is_full = choice.action == "FULL"
+                change = (
+                    difference(boundary, relid)
+                    if is_full
+                    else self._change(compute, choice.changed)
+                )
+                rows = _consolidated(compute, change)
                 own, counts = extend(self._lake, known[relid], rows, self._epoch)
                 counts["delta_rows"] = compute.change_rows()
-            else:
-                state = compute.stream(compute.consolidated(After(boundary)))
-                own, counts = make(self._lake, boundary, relid, state, self._epoch)
             found[relid] = own
             return counts, compute.jobs
 
@@ -194,7 +204,7 @@ class _Refresh:
         is_new = choice.action == "REINITIALIZE" or relid not in known
         if is_new:
             sync_capture(self._conn, relid)
-        pinned = pin(self._conn, self._standing, self._settings)
+        pin(self._conn, self._standing, self._settings)
         if is_new:
             columns = tuple((identifier(c.name), c.type) for c in self._target.columns)
             need = ingest.Need(relid, name, columns)
@@ -202,7 +212,7 @@ class _Refresh:
         else:
             now = self._epoch, buffer_name(relid)
             found = ingest.catch_up(self._conn, self._lake, known[relid], *now)
-        unpin(self._conn, pinned)
+        unpin(self._conn, self._standing)
         return found
 
     def _ingest(self, known: Known) -> dict[int, ingest.Standing]:
@@ -251,11 +261,11 @@ class _Refresh:
             rows = compute.collect(compute.changed(change), compute.expected(change))
         with self._watch.step("land"):
             land_change(self._conn, columns, compute.wires, rows)
-        if root is not None and not is_additive(root):
+        if root is not None and may_recompute(root):
             touched = Keys(change, root.keys)
             state = After(push_keys(self._placed.boundary, root.keys, touched))
             with self._watch.step("spark"):
-                rows = compute.collect(compute.consolidated(state), compute.expected(state))
+                rows = _consolidated(compute, state)
             with self._watch.step("land"):
                 land_rows(self._conn, columns, compute.wires, rows)
         reader = DeltaReader({LANDED_OID: read_landed(columns)})
@@ -267,12 +277,11 @@ class _Refresh:
         state = After(self._placed.boundary)
         with self._watch.step("spark"):
             if aggregate is not None:
-                rows = compute.stream(compute.grouped(aggregate, state))
+                rows = compute.collect(compute.grouped(aggregate, state))
                 land_groups(self._conn, schema(aggregate), compute.wires, rows)
             else:
                 columns = schema(self._placed.boundary)
-                rows = compute.stream(compute.consolidated(state))
-                land_rows(self._conn, columns, compute.wires, rows)
+                land_rows(self._conn, columns, compute.wires, _consolidated(compute, state))
         if self._rest.root is not None and self._target.state is not None:
             with self._watch.step("state"):
                 self._fill_state(aggregate)
@@ -284,7 +293,7 @@ class _Refresh:
     def _fill_state(self, aggregate: Aggregate | None) -> None:
         assert self._target.state is not None
         if aggregate is None:
-            fill_state(self._conn, self._rest, self._target.state)
+            fill_states(self._conn, self._rest, self._target)
             return
         columns = listed(identifier(name) for name in names(schema(aggregate)))
         there = f"{identifier(aggregate.count.name)} <> 0" if aggregate.keys else "TRUE"
@@ -294,3 +303,10 @@ class _Refresh:
             f" SELECT {columns} FROM {GROUPS} WHERE {there}"
         )
         self._conn.execute(f"ANALYZE {self._target.state}")
+
+
+def _consolidated(compute: Compute, op: Op) -> Iterable[pa.RecordBatch]:
+    """Return the rows of a tree, one per image, with weights."""
+    if isinstance(op, Empty):
+        return ()
+    return compute.collect(compute.consolidated(op), compute.expected(op))

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headwater.algebra.expr import Expr, as_column, refs
+from headwater.algebra.calls import Call, Kind
+from headwater.algebra.expr import Expr, as_column, only_value, refs
 from headwater.algebra.ops import (
     After,
     Aggregate,
     AntiJoin,
-    Call,
     Consolidate,
     Delta,
     Empty,
+    Expand,
     Filter,
     Join,
     Keys,
-    Kind,
     Negate,
     Op,
     Picked,
@@ -32,16 +32,20 @@ from headwater.algebra.ops import (
     SemiJoin,
     Single,
     UnionAll,
+    Window,
     schema,
 )
 from headwater.algebra.schema import names
-from headwater.algebra.walk import walk
+from headwater.algebra.walk import children, walk
 from headwater.delta.sharing import Sharing
 from headwater.errors import bug
-from headwater.spark.facts import Facts, wanted
+from headwater.spark.expanding import expanded_value
+from headwater.spark.facts import Facts, Wanted, wanted
 from headwater.spark.literals import literal_sql
 from headwater.spark.sizes import Sizes
+from headwater.spark.sums import weighted
 from headwater.spark.translate import Refused, translate
+from headwater.spark.windows import window_value
 from headwater.spark.wire import Wire
 from headwater.spark.wires import called, quoted, wires
 
@@ -99,6 +103,8 @@ class Renderer:
             SemiJoin: self.render_semi_join,
             AntiJoin: self.render_anti_join,
             Aggregate: self.render_aggregate,
+            Window: self.render_window,
+            Expand: self.render_expand,
             Delta: self.render_delta,
             After: self.render_after,
             Empty: self.render_empty,
@@ -194,20 +200,23 @@ class Renderer:
     def _wanted(self, op: Join, side: str, alias: str) -> str:
         """One side of a join; of a state, what the changed keys on the other side can match."""
         inner = self._inner(getattr(op, side), alias)
-        tests = [
-            f"{quoted(name)} IN ({', '.join(sorted(values))})" if values else "FALSE"
-            for name, values in (wanted(op, side, self._facts) if self._facts else ())
-        ]
+        tests = [_is_wanted(w) for w in (wanted(op, side, self._facts) if self._facts else ())]
         return f"(SELECT * FROM {inner} WHERE {' AND '.join(tests)}) AS {alias}" if tests else inner
 
     def render_semi_join(self, op: SemiJoin) -> str:
-        """Any match counts, whatever its weight."""
+        """Of a change any match counts, whatever its weight; of a state those that are there."""
+        if not _is_change(op.right):
+            return self._counted(op, "SEMI")
         columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
         left, right = self._inner(op.left, "l"), self._inner(op.right, "r")
         select = _select(columns, left, self._sent({"r": op.right}))
         return f"{select} LEFT SEMI JOIN {right} ON {self._test(op.on)}"
 
     def render_anti_join(self, op: AntiJoin) -> str:
+        """The rows without a match."""
+        return self._counted(op, "ANTI")
+
+    def _counted(self, op: SemiJoin | AntiJoin, kind: str) -> str:
         """Matches are counted by weight, per value of the left columns that the condition reads.
 
         Values are compared by image, NULL equal to NULL: it is the same row on both sides.
@@ -226,7 +235,7 @@ class Renderer:
         same = " AND ".join(f"l.{k} <=> m.{k}" for k in keys) or "TRUE"
         columns = [*(f"l.{c}" for c in _listed(op)), f"l.{WEIGHT}"]
         select = _select(columns, f"({left}) AS l", self._sent({"m": op.left}))
-        return f"{select} LEFT ANTI JOIN {matched} ON {same}"
+        return f"{select} LEFT {kind} JOIN {matched} ON {same}"
 
     def _sent(self, sides: Mapping[str, Op]) -> str:
         """Return the hint that sends the smallest of these sides to the other, if it is small."""
@@ -255,20 +264,37 @@ class Renderer:
         return f"{_select(outputs, f'({source}) AS q')}{group}"
 
     def _called(self, call: Call) -> str:
+        only = only_value(call.expr)
+        if only is not None:
+            return f"max(CASE WHEN {quoted(only[1])} = 1 THEN {quoted(only[0])} END)"
         column = quoted(str(as_column(call.expr)))
         if call.kind is not Kind.SUM:
             return f"{call.kind.value}({column})"
         wire = called(call, self._columns)
-        wide = f"CAST({column} AS {wire.spark})"
-        if wire.kind == "decimal":
-            # DECIMAL(38, s) times a weight would lose digits after the point.
-            signed = f"CASE WHEN {WEIGHT} = 1 THEN {wide} WHEN {WEIGHT} = -1 THEN -{wide}"
-            wide = (
-                f"{signed} ELSE CAST({wide} * CAST({WEIGHT} AS DECIMAL(10,0)) AS {wire.spark}) END"
-            )
-        else:
-            wide = f"{wide} * {WEIGHT}"
-        return f"CAST(coalesce(sum({wide}), 0) AS {wire.spark})"
+        value = weighted(column, self._columns[str(as_column(call.expr))], wire)
+        return f"CAST(coalesce(sum({value}), 0) AS {wire.spark})"
+
+    def render_window(self, op: Window) -> str:
+        """Each row as often as it is there, with the values of the window."""
+        rows = self._consolidated(op.input, self._render(op.input))
+        columns = _listed(op.input)
+        copies = _select([*columns, f"explode(array_repeat(1, {WEIGHT})) AS {WEIGHT}"], f"({rows})")
+        values = [
+            f"{window_value(op, call, self._columns, quoted).sql} AS {quoted(call.column.name)}"
+            for call in op.calls
+        ]
+        return _select([*columns, *values, WEIGHT], f"({copies}) AS q")
+
+    def render_expand(self, op: Expand) -> str:
+        """Each row with each item; what is made of a row has its weight."""
+        items = expanded_value(op, self._columns, quoted).sql
+        made = [quoted(name) for name in names(op.columns)]
+        own = [*_listed(op.input), WEIGHT]
+        if not op.numbered:
+            return _select([*own, f"explode({items}) AS {made[0]}"], self._inner(op.input))
+        rows = _select([*own, f"posexplode({items}) AS (__at, __item)"], self._inner(op.input))
+        numbered = [f"__item AS {made[0]}", f"CAST(__at + 1 AS BIGINT) AS {made[1]}"]
+        return _select([*own, *numbered], f"({rows}) AS q")
 
     def render_consolidate(self, op: Consolidate) -> str:
         """One row per image."""
@@ -307,6 +333,24 @@ class Renderer:
 
     def _test(self, conjuncts: tuple[Expr, ...]) -> str:
         return " AND ".join(f"({self._value(c)})" for c in conjuncts) or "TRUE"
+
+
+def _is_wanted(wanted: Wanted) -> str:
+    name = quoted(wanted.name)
+    listed = f"{name} IN ({', '.join(sorted(wanted.values))})" if wanted.values else "FALSE"
+    return f"({listed} OR {name} IS NULL)" if wanted.null else listed
+
+
+def _is_change(op: Op) -> bool:
+    """Tell a change from a state, of which only key sets look at changes."""
+    match op:
+        case Delta():
+            return True
+        case After():
+            return False
+        case Restrict():
+            return _is_change(op.input)
+    return any(map(_is_change, children(op)))
 
 
 def _is_small_file(op: Op) -> bool:

@@ -36,6 +36,8 @@ _REQUIRED = {
     "spark.sql.ansi.enabled": "true",  # overflow, division by zero, bad casts raise: PostgreSQL's
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # "A" and "a" are two columns in PostgreSQL
+    # A product that needs more than 38 digits raises; else digits after the point would go.
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
 _SETTINGS = {
     **_REQUIRED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.algebra.expr import Expr
 from headwater.spark.functions import INTEGERS
@@ -40,9 +40,11 @@ from headwater.sql.nodes import (
     Operator,
     Or,
     Quantified,
+    TooMany,
 )
 
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_TOO_MANY = "raise_error('more than one row returned by a subquery used as an expression')"
 _FIELD_CALLS = frozenset({"extract", "date_trunc"})
 
 
@@ -106,6 +108,8 @@ class _Translation:
                 return self._folded("AND", args)
             case Or(args):
                 return self._folded("OR", args)
+            case Not(IsDistinctFrom(left, right)):
+                return self._same(left, right)
             case Not(inner):
                 return applied("NOT", [self.value(inner)])
             case IsTest(inner, what, negated):
@@ -116,6 +120,8 @@ class _Translation:
                 return self._quantified(node)
             case Case(whens, otherwise):
                 return self._case(whens, otherwise)
+            case TooMany():
+                return replace(literal_value(Literal(None, None)), sql=_TOO_MANY)
 
     def _values(self, nodes: Sequence[Node]) -> list[Value]:
         return [self.value(node) for node in nodes]
@@ -159,6 +165,9 @@ class _Translation:
     # --- forms with any number of values of one kind ---
 
     def _case(self, whens: Sequence[tuple[Node, Node]], otherwise: Node | None) -> Value:
+        whens = [when for when in whens if not _is_never(when[0])]
+        if not whens:
+            return self.value(otherwise or Literal(None, None))
         tests = [self.value(test) for test, _ in whens]
         if any(test.wire.kind != "boolean" for test in tests):
             raise Refusal("a condition of CASE is no boolean")
@@ -191,10 +200,17 @@ class _Translation:
         for node, other in ((left, right), (right, left)):
             if isinstance(other, Literal) and other.text is None:
                 return Value(f"({self.value(node).sql} IS NOT NULL)", BOOLEAN)
+        return Value(f"(NOT {self._same(left, right).sql})", BOOLEAN)
+
+    def _same(self, left: Node, right: Node) -> Value:
+        """IS NOT DISTINCT FROM, by which Spark joins as it does by `=`."""
+        for node, other in ((left, right), (right, left)):
+            if isinstance(other, Literal) and other.text is None:
+                return Value(f"({self.value(node).sql} IS NULL)", BOOLEAN)
         a, b = self.value(left), self.value(right)
         applied("=", [a, b])  # refuses what cannot be compared
         x, y = comparable([a, b])
-        return Value(f"(NOT ({x} <=> {y}))", BOOLEAN)
+        return Value(f"({x} <=> {y})", BOOLEAN)
 
     def _quantified(self, node: Quantified) -> Value:
         if (node.symbol, node.is_all) not in (("=", False), ("<>", True)):
@@ -216,3 +232,11 @@ class _Translation:
     def _each(self, node: Quantified) -> Value:
         tests: list[Node] = [Operator(node.symbol, (node.left, item)) for item in node.items]
         return self._folded("AND" if node.is_all else "OR", tests)
+
+
+def _is_never(test: Node) -> bool:
+    """Tell a condition that no row meets: a constant above itself."""
+    match test:
+        case Operator(">", (Literal() as one, Literal() as other)):
+            return one == other
+    return False

@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import Connection
 from pyarrow import compute as arrow
 
-from headwater.algebra.ops import Op, schema
+from headwater.algebra.ops import After, Negate, Op, Scan, Source, UnionAll, schema
 from headwater.algebra.schema import Schema, SqlType, names
 from headwater.catalog.model import Epoch, TraceRow
 from headwater.postgres.apply import COUNTS
@@ -70,6 +70,19 @@ def extend(lake: Lake, known: Recorded, rows: Rows, epoch: Epoch) -> tuple[Stand
         version = trace.append(epoch.epoch, _counted(rows, counts), row.version)
         standing = Standing(row.url, columns_of(row), version, row)
         return tidied(trace, known, standing), counts
+
+
+def as_found(known: Recorded) -> Standing:
+    """Return the trace of a result as the catalog has it, to be read."""
+    row = known.row
+    return Standing(row.url, columns_of(row), row.version, row)
+
+
+def difference(boundary: Op, relid: int) -> Op:
+    """Return what the rows of a boundary have over those that the trace of its result holds."""
+    columns = schema(boundary)
+    stored = Scan(Source(relid, "its result"), columns, tuple(map(identifier, names(columns))))
+    return UnionAll((After(boundary), Negate(After(stored))), columns)
 
 
 def _counted(rows: Rows, counts: Counts) -> Iterator[pa.RecordBatch]:

@@ -42,13 +42,18 @@ class Value:
     @property
     def shape(self) -> Shape:
         """Precision and scale of a number."""
-        found = _DECIMAL.fullmatch(self.wire.spark)
-        return (int(found[1]), int(found[2])) if found else INTEGER_SHAPES[self.wire.kind]
+        return number_shape(self.wire)
 
     @property
     def is_null(self) -> bool:
         """Tell whether it is the constant NULL."""
         return self.literal is not None and self.literal.text is None
+
+
+def number_shape(wire: Wire) -> Shape:
+    """Return precision and scale of the numbers of a form."""
+    found = _DECIMAL.fullmatch(wire.spark)
+    return (int(found[1]), int(found[2])) if found else INTEGER_SHAPES[wire.kind]
 
 
 def literal_value(literal: Literal) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.algebra.schema import SqlType
+from headwater.algebra.schema import Column, SqlType
 from headwater.errors import InexactValue, UnsupportedQuery
 
 # Text made under these is exact and the same for the same value. Dates and timestamps need
@@ -113,6 +113,18 @@ def wire_of(type: SqlType, scale: tuple[int, int] | None = None) -> Wire:
 def decimal_wire(precision: int, scale: int) -> Wire:
     """Return the form of numbers with so many digits, of which so many after the point."""
     return Wire("decimal", f"DECIMAL({precision},{scale})", comparable=True, ordered=True)
+
+
+def sum_wire(wire: Wire, column: Column) -> Wire | None:
+    """Return the form of a sum: a bigint, or a decimal of the most digits; None if none is exact.
+
+    A sum that needs more digits fails, it never wraps.
+    """
+    if wire.kind == "decimal":
+        return decimal_wire(MAX_PRECISION, arrow_type(wire).scale)
+    if wire.kind in ("smallint", "integer", "bigint"):
+        return BIGINT if column.type.name == "bigint" else decimal_wire(MAX_PRECISION, 0)
+    return None
 
 
 def _text(type: SqlType) -> Wire:

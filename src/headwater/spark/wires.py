@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from headwater.algebra.expr import Expr, as_column
+from headwater.algebra.calls import WRITTEN_OUT, Call, Kind
+from headwater.algebra.expr import Expr, as_column, only_value
 from headwater.algebra.ops import (
     Aggregate,
     AntiJoin,
-    Call,
+    Expand,
     Filter,
     Join,
-    Kind,
     Op,
     Project,
     Repeat,
     Scan,
+    SemiJoin,
     Single,
     UnionAll,
+    Window,
     schema,
 )
 from headwater.algebra.schema import names
 from headwater.errors import bug
+from headwater.spark.expanding import expanded_value
 from headwater.spark.translate import Refused, translate
-from headwater.spark.wire import BIGINT, MAX_PRECISION, Wire, decimal_wire, wire_of
+from headwater.spark.values import Refusal
+from headwater.spark.windows import window_value
+from headwater.spark.wire import BIGINT, Wire, sum_wire, wire_of
 from headwater.sql.expression import is_null
 
 Wires = Mapping[str, Wire]
@@ -56,13 +61,17 @@ def wires(op: Op) -> Wires:  # noqa: C901, PLR0911 - one case per node
             return _tested(wires(op.input), (op.times,))
         case Join():
             return _tested({**wires(op.left), **wires(op.right)}, op.on)
-        case AntiJoin():
+        case SemiJoin() | AntiJoin():
             _tested({**wires(op.left), **wires(op.right)}, op.on)
             return wires(op.left)
         case UnionAll():
             return _united(op)
         case Aggregate():
             return _aggregated(op)
+        case Window():
+            return _windowed(op)
+        case Expand():
+            return _expanded(op)
     raise bug(f"{type(op).__name__} in a boundary", "only view trees are placed")
 
 
@@ -114,30 +123,51 @@ def _nulls(op: Op) -> frozenset[str]:
 
 def _aggregated(op: Aggregate) -> Wires:
     """Groups inside the tree; that at the root is PostgreSQL's."""
-    below = wires(op.input)
-    for key in op.keys:
-        if not below[key].comparable:
-            raise NotOnSpark(f"values of {key} cannot be compared in Spark as PostgreSQL does")
+    below = _keyed(op)
     found = {key: below[key] for key in op.keys} | {op.count.name: BIGINT}
     return found | {call.column.name: called(call, below) for call in op.calls}
 
 
+def _keyed(op: Aggregate | Window) -> Wires:
+    below = wires(op.input)
+    for key in op.keys:
+        if not below[key].comparable:
+            raise NotOnSpark(f"values of {key} cannot be compared in Spark as PostgreSQL does")
+    return below
+
+
+def _windowed(op: Window) -> Wires:
+    below = _keyed(op)
+    try:
+        made = {c.column.name: window_value(op, c, below, quoted).wire for c in op.calls}
+    except Refusal as refusal:
+        raise NotOnSpark(str(refusal)) from None
+    return {**below, **made}
+
+
+def _expanded(op: Expand) -> Wires:
+    below = wires(op.input)
+    try:
+        made = expanded_value(op, below, quoted).wire
+    except Refusal as refusal:
+        raise NotOnSpark(str(refusal)) from None
+    numbers = {c.name: BIGINT for c in op.columns[1:]}
+    return {**below, op.columns[0].name: made, **numbers}
+
+
 def called(call: Call, below: Mapping[str, Wire]) -> Wire:
     """Return the form of an aggregate; raises NotOnSpark if Spark cannot compute it exactly."""
-    if call.kind is Kind.OPAQUE:
+    only = only_value(call.expr)
+    if only is not None:
+        return below[only[0]]
+    if call.kind in WRITTEN_OUT:
         raise NotOnSpark(f"Spark has no aggregate that is certain to equal {call.column.name}")
     wire = below[str(as_column(call.expr))]
     if call.kind is Kind.SUM:
-        return summed(wire, call)
+        summed = sum_wire(wire, call.column)
+        if summed is None:
+            raise NotOnSpark(f"{call.column.name} sums values that have no exact sum in Spark")
+        return summed
     if not wire.ordered:
         raise NotOnSpark(f"values of {call.column.name} are ordered otherwise in Spark")
     return wire
-
-
-def summed(wire: Wire, call: Call) -> Wire:
-    """A sum is a bigint or a decimal of the most digits; more than that fails, it never wraps."""
-    if wire.kind == "decimal":
-        return decimal_wire(MAX_PRECISION, int(wire.spark.rstrip(")").rpartition(",")[2]))
-    if wire.kind in ("smallint", "integer", "bigint"):
-        return BIGINT if call.column.type.name == "bigint" else decimal_wire(MAX_PRECISION, 0)
-    raise NotOnSpark(f"{call.column.name} sums values that have no exact sum in Spark")

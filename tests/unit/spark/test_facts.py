@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from headwater.algebra.expr import Expr, Ref, text
 from headwater.algebra.ops import After, Delta, Filter, Join, Negate, Scan, Source, UnionAll, schema
 from headwater.algebra.schema import Column, SqlType
-from headwater.spark.facts import wanted
+from headwater.spark.facts import Wanted, wanted
 from headwater.spark.sizes import SMALL_ROWS, Sizes
 
 INTEGER = SqlType("integer")
@@ -63,7 +63,7 @@ class TestKeys:
     facts = Known({"of": frozenset({"7"}), "order": frozenset({"8", "9"})})
 
     def test_a_state_is_wanted_for_the_keys_of_the_change(self) -> None:
-        assert list(wanted(BY_LINES, "right", self.facts)) == [("order", frozenset({"7"}))]
+        assert list(wanted(BY_LINES, "right", self.facts)) == [Wanted("order", frozenset({"7"}))]
 
     def test_a_change_is_wanted_whole(self) -> None:
         assert list(wanted(BY_LINES, "left", self.facts)) == []
@@ -75,9 +75,15 @@ class TestKeys:
         some = Filter(Delta(LINES), (text(Ref("amount"), " > 3"),))
         union = UnionAll((some, Negate(Delta(LINES))), schema(LINES))
         join = Join(union, After(ORDERS), ON)
-        assert list(wanted(join, "right", self.facts)) == [("order", frozenset({"7"}))]
+        assert list(wanted(join, "right", self.facts)) == [Wanted("order", frozenset({"7"}))]
 
     def test_a_value_of_a_state_tells_nothing(self) -> None:
         others = scan(4, "other")
         join = Join(BY_LINES, After(others), (equal("by", "other"),))
         assert list(wanted(join, "right", self.facts)) == []
+
+    def test_null_is_wanted_where_it_equals_null(self) -> None:
+        same = text(Ref("of"), " IS NOT DISTINCT FROM ", Ref("order"))
+        join = Join(Delta(LINES), After(ORDERS), (same,))
+        found = [Wanted("order", frozenset({"7"}), null=True)]
+        assert list(wanted(join, "right", self.facts)) == found

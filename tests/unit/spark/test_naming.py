@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from headwater.algebra.calls import Call, Kind
 from headwater.algebra.expr import column, text
 from headwater.algebra.ops import (
     Aggregate,
-    Call,
+    Expand,
     Filter,
     Join,
-    Kind,
     Op,
     Output,
     Project,
     Scan,
     Source,
     UnionAll,
+    Window,
     schema,
 )
 from headwater.algebra.schema import BIGINT, Column, SqlType
@@ -75,3 +76,13 @@ def test_every_kind_of_node_is_renamed() -> None:
     assert schema(made) == schema(tree)
     assert all(len(forms) == 1 for forms in _forms(made).values())
     assert [c.name for c in schema(made)] == ["a", "b"]
+
+
+def test_windows_and_series_are_renamed() -> None:
+    said = text("row_number() OVER (PARTITION BY ", column("a"), " ORDER BY ", column("b"), ")")
+    window = Window(SCAN, ("a",), (column("b"),), (Output(Column("n", BIGINT), said),))
+    series = text("generate_series(1, ", column("b"), ")")
+    tree = _swapped(Expand(window, (series,), (Column("x", INT),)))
+    made = unambiguous(tree)
+    assert schema(made) == schema(tree)
+    assert all(len(forms) == 1 for forms in _forms(made).values())
