@@ -8,7 +8,7 @@ from datetime import datetime
 import psycopg
 from psycopg import sql
 
-from headwater.catalog.model import Json, Refresh
+from headwater.catalog.model import Epoch, Json, Refresh, StreamTable
 from headwater.catalog.rows import (
     Connection,
     assignments,
@@ -62,6 +62,33 @@ _RECORD = (
     .format(identifiers(_OUTCOME), placeholders(_OUTCOME))
     .as_bytes()
 )
+_END = (
+    sql.SQL("""
+    WITH moved AS (
+        UPDATE pgtrickle.pgt_stream_tables
+           SET epoch = %(epoch)s, data_timestamp = %(data_timestamp)s,
+               last_refresh_at = clock_timestamp(),
+               frontier = jsonb_build_object(
+                   'epoch', %(epoch)s::int8, 'snapshot', %(snapshot)s::text,
+                   'xid', pg_current_xact_id()::text,
+                   'data_timestamp', %(data_timestamp)s::timestamptz),
+               status = 'ACTIVE', is_populated = true, consecutive_errors = 0, last_error = NULL,
+               needs_reinit = false, reinit_reason = NULL, updated_at = now()
+         WHERE pgt_id = %(pgt_id)s
+    ), finished AS (
+        UPDATE pgtrickle.pgt_refresh_history SET end_time = clock_timestamp(), {assignments}
+         WHERE refresh_id = %(running)s RETURNING refresh_id
+    )
+    INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, backend_pid, {names})
+    SELECT %(pgt_id)s, transaction_timestamp(), clock_timestamp(), pg_backend_pid(), {values}
+     WHERE NOT EXISTS (SELECT FROM finished)""")
+    .format(
+        assignments=assignments(_OUTCOME),
+        names=identifiers(_OUTCOME),
+        values=placeholders(_OUTCOME),
+    )
+    .as_bytes()
+)
 _START = b"SELECT pgtrickle.start_refresh(%(pgt_id)s, %(action)s, %(engine)s, %(epoch)s)"
 
 
@@ -84,6 +111,18 @@ def finish_refresh(conn: Connection, refresh_id: int, outcome: RefreshOutcome) -
         raise _no_such_refresh(refresh_id)
 
 
+def record_move(
+    conn: Connection, pgt_id: int, epoch: Epoch, outcome: RefreshOutcome, running: int | None
+) -> None:
+    """Record that a stream table stands at `epoch`, that nothing is wrong with it, and what its
+    refresh did: in the row `running`, where others saw that it ran, or in a new one.
+
+    In a batch it waits for no answer.
+    """
+    values = {"pgt_id": pgt_id, "running": running, "snapshot": epoch.snapshot}
+    conn.execute(_END, {**parameters_of(outcome), **values}, prepare=True)
+
+
 def fail_refresh(conn: Connection, refresh_id: int, error: BaseException) -> None:
     """Record that a refresh that was started ended with `error`; counts and times stay."""
     query = """
@@ -94,6 +133,57 @@ def fail_refresh(conn: Connection, refresh_id: int, error: BaseException) -> Non
     values = [str(error), error_code(error), error_class(error), refresh_id]
     if conn.execute(query, values).rowcount == 0:
         raise _no_such_refresh(refresh_id)
+
+
+def find_owner(conn: Connection, refresh_id: int) -> int | None:
+    """Return the stream table whose refresh this is."""
+    query = b"SELECT pgt_id FROM pgtrickle.pgt_refresh_history WHERE refresh_id = %s"
+    found = fetch_scalar(conn, query, [refresh_id])
+    return None if found is None else int(found)
+
+
+def count_lasting_failures(conn: Connection, pgt_id: int, last: int) -> int:
+    """Return how many of the last refreshes failed in a way that waiting does not help."""
+    query = b"""
+        SELECT count(*) FROM (
+            SELECT status, error_class FROM pgtrickle.pgt_refresh_history
+             WHERE pgt_id = %s AND status IN ('COMPLETED', 'FAILED') AND end_time < now()
+             ORDER BY refresh_id DESC LIMIT %s) AS newest
+         WHERE status = 'FAILED' AND error_class <> 'system'"""
+    return int(fetch_scalar(conn, query, [pgt_id, last]))
+
+
+def failed_outcome(st: StreamTable, error: BaseException) -> RefreshOutcome:
+    """Return the outcome of a refresh that failed before it was recorded as running."""
+    return RefreshOutcome(
+        action="FULL" if st.effective_mode == "FULL" else "DIFFERENTIAL",
+        status="FAILED",
+        engine=st.effective_engine,
+        error_message=str(error),
+        error_code=error_code(error),
+        error_class=error_class(error),
+    )
+
+
+def close_lost(conn: Connection) -> int:
+    """Fail the refreshes that stand there as running although their session ended."""
+    return conn.execute(
+        "UPDATE pgtrickle.pgt_refresh_history h"
+        " SET status = 'FAILED', end_time = clock_timestamp(), error_class = 'system',"
+        " error_message = 'the refreshing process ended before the refresh did'"
+        " WHERE h.status = 'RUNNING'"
+        " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = h.backend_pid)"
+    ).rowcount
+
+
+def prune_history(conn: Connection, retention: str) -> int:
+    """Delete what ended longer ago than that, but not the newest row of a stream table."""
+    return conn.execute(
+        "DELETE FROM pgtrickle.pgt_refresh_history h WHERE h.end_time < now() - %s::interval"
+        " AND EXISTS (SELECT FROM pgtrickle.pgt_refresh_history n"
+        " WHERE n.pgt_id = h.pgt_id AND n.refresh_id > h.refresh_id)",
+        [retention],
+    ).rowcount
 
 
 def record_refresh(conn: Connection, pgt_id: int, outcome: RefreshOutcome) -> int:

@@ -18,6 +18,7 @@ from headwater.catalog.rows import Connection, fetch_scalar
 from headwater.errors import (
     AlreadyExists,
     CatalogMissing,
+    CatalogRestored,
     CatalogTooNew,
     MissingRights,
     UnsupportedServer,
@@ -103,6 +104,26 @@ def require(conn: Connection) -> None:
         why="stream tables are recorded in the schema pgtrickle of each database",
         fix="run `headwater init` on this database",
     )
+
+
+def is_at_home(conn: Connection) -> bool:
+    """Tell whether the catalog was made in this database, and not in one that this is a copy of."""
+    return bool(fetch_scalar(conn, b"SELECT pgtrickle.is_at_home()"))
+
+
+def require_home(conn: Connection) -> None:
+    """Raise CatalogRestored unless the catalog was made in this database.
+
+    Elsewhere its oids may be those of any table, which a verb would then rename, empty or drop.
+    """
+    if not is_at_home(conn):
+        raise CatalogRestored(
+            "the catalog came from another database",
+            why="a dump was restored here, or this database is a copy; the relations that the"
+            " catalog names have other oids here, and its epochs are of other transactions",
+            fix="run `headwater init --restore`, or SELECT * FROM"
+            " pgtrickle.restore_stream_tables(): it finds the relations by their names",
+        )
 
 
 def uninstall(conn: Connection) -> None:

@@ -11,6 +11,11 @@ from headwater.catalog.names import qualified_name
 Json = Any  # what jsonb decodes to
 
 
+def follows_writers(mode: str | None) -> bool:
+    """Tell whether a mode moves a table inside the transactions that write to its sources."""
+    return mode in ("IMMEDIATE", "COMMIT")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewStreamTable:
     """What is known of a stream table before it has an id."""
@@ -84,8 +89,13 @@ class StreamTable:
     @property
     def follows_changes(self) -> bool:
         """Whether its sources are captured: FULL computes from the sources on PostgreSQL, and an
-        IMMEDIATE table is moved by the writers themselves."""
+        IMMEDIATE or COMMIT table is moved by the writers themselves."""
         return self.effective_mode == "DIFFERENTIAL" or self.effective_engine == "spark"
+
+    @property
+    def follows_writers(self) -> bool:
+        """Whether the writers of its sources move it."""
+        return follows_writers(self.effective_mode)
 
     @property
     def keeps_result(self) -> bool:
@@ -108,6 +118,7 @@ class Dependency:
     source_name: str
     columns_used: tuple[str, ...] | None = None
     fingerprint: Json = None
+    policy: Json = None
 
 
 @dataclass(frozen=True, slots=True)

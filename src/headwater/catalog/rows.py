@@ -14,8 +14,10 @@ from psycopg.types.json import Jsonb
 Row = TypeVar("Row")
 Connection = psycopg.Connection[Any]
 
-_ARRAYS = frozenset({"key_columns", "columns_used", "columns", "tracked_by_pgt_ids", "leaves"})
-_JSON = frozenset({"frontier", "plan", "pinned_settings", "fingerprint", "timings"})
+_ARRAYS = frozenset(
+    {"key_columns", "columns_used", "columns", "tracked_by_pgt_ids", "leaves", "members"}
+)
+_JSON = frozenset({"frontier", "plan", "pinned_settings", "fingerprint", "policy", "timings"})
 _AS_TEXT = frozenset({"snapshot", "xid"})
 
 
@@ -45,7 +47,7 @@ def cursor_of(conn: Connection, model: type[Row]) -> psycopg.Cursor[Row]:
     """
 
     def build(**values: Any) -> Row:
-        return model(**{name: _frozen(name, value) for name, value in values.items()})
+        return model(**{name: frozen(name, value) for name, value in values.items()})
 
     return conn.cursor(binary=True, row_factory=kwargs_row(build))
 
@@ -85,7 +87,8 @@ def assignments(names: Iterable[str]) -> sql.Composed:
     )
 
 
-def _frozen(name: str, value: Any) -> Any:
+def frozen(name: str, value: Any) -> Any:
+    """Return the value of a column as the models hold it."""
     return tuple(value) if name in _ARRAYS and value is not None else value
 
 

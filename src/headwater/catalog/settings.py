@@ -8,10 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from psycopg import Cursor
-from psycopg.rows import tuple_row
-
-from headwater.catalog.rows import Connection
+from headwater.catalog.rows import Connection, fetch_scalar
 from headwater.errors import InvalidArgument
 
 PREFIX = "pg_trickle."
@@ -123,7 +120,16 @@ class Settings:
         "trigger", _one_of("trigger", "auto", "wal"), "how changes are captured"
     )
     ivm_topk_max_limit: int = _setting(
-        1000, _whole_number(0), "the largest LIMIT that IMMEDIATE mode takes"
+        1000, _whole_number(0), "the largest LIMIT that IMMEDIATE and COMMIT take"
+    )
+    commit_recompute: bool = _setting(
+        False, _BOOLEAN, "whether COMMIT mode takes queries of which a commit computes all rows"
+    )
+    commit_full_ratio: float = _setting(
+        0.15, _RATIO, "share of changed rows above which a commit may compute a table anew"
+    )
+    create_table_as: bool = _setting(
+        False, _BOOLEAN, "whether CREATE TABLE tv_x AS SELECT … makes a tview (event triggers)"
     )
     max_grouping_sets: int = _setting(
         64, _whole_number(1), "the most grouping sets that a query may expand to"
@@ -150,6 +156,12 @@ class Settings:
     lake_results: bool = _setting(
         False, _BOOLEAN, "whether the results of tables on Spark are kept in the lake, too"
     )
+    history_retention: str = _setting(
+        "7 days", _SPAN, "how long the daemon keeps the history of refreshes"
+    )
+    buffer_alert_rows: int = _setting(
+        1_000_000, _whole_number(1), "waiting changes of a source above which there is an alert"
+    )
     auto_full_ratio: float = _setting(
         0.3, _RATIO, "share of changed rows above which AUTO runs one refresh as FULL"
     )
@@ -167,25 +179,17 @@ SETTINGS: tuple[Setting, ...] = tuple(
 )
 
 
+NAMES = [setting.name for setting in SETTINGS]
+# The texts of those that are set, by name. An empty value counts as not set: a RESET leaves one.
+GIVEN = (
+    "SELECT jsonb_object_agg(name, current_setting(name, true))"
+    " FROM unnest(%(names)s::text[]) AS name WHERE current_setting(name, true) <> ''"
+)
+
+
 def read_settings(conn: Connection) -> Settings:
-    """Return the settings of this session, with defaults for those that are not set.
-
-    An empty value counts as not set: a RESET leaves one behind.
-    """
-    return answered_settings(ask_for_settings(conn))
-
-
-def ask_for_settings(conn: Connection) -> Cursor[tuple[str, str]]:
-    """Send the query after the settings; in a pipeline, without waiting for it."""
-    return conn.cursor(row_factory=tuple_row).execute(
-        "SELECT name, current_setting(name, true) FROM unnest(%s::text[]) AS name",
-        [[setting.name for setting in SETTINGS]],
-    )
-
-
-def answered_settings(cursor: Cursor[tuple[str, str]]) -> Settings:
-    """Return the settings that were asked for."""
-    return parse_settings({name: text for name, text in cursor if text})
+    """Return the settings of this session, with defaults for those that are not set."""
+    return parse_settings(fetch_scalar(conn, GIVEN.encode(), {"names": NAMES}) or {})
 
 
 def parse_settings(texts: dict[str, str]) -> Settings:

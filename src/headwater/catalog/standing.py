@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from psycopg import sql
-from psycopg.rows import class_row
+from psycopg.rows import class_row, tuple_row
 
 from headwater.catalog.epochs import ask_for_epoch, recorded_epoch
-from headwater.catalog.model import Dependency, Epoch, StreamTable, Tracking
-from headwater.catalog.rows import Connection, columns_of, cursor_of
-from headwater.catalog.settings import Settings, answered_settings, ask_for_settings
+from headwater.catalog.model import Epoch, StreamTable, Tracking
+from headwater.catalog.rows import Connection, fetch_scalar, frozen, names_of
+from headwater.catalog.settings import GIVEN, NAMES, Settings, parse_settings
 from headwater.graph import upstream_first
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A stream table, the epoch at which it stands, and how its sources are captured."""
+    """A stream table, the epoch at which it stands, and how its sources are captured.
+
+    `owner` is None if that role is gone, `pages` if the table is. `unseen` has for each source the
+    changes that wait, and how many of them ask for a rebuild; None where nobody counted, or more
+    are to come.
+    """
 
     table: StreamTable
     epoch: Epoch | None
     sources: tuple[Tracking, ...]
+    owner: str | None
+    caller: str
+    pages: int | None
+    unseen: tuple[tuple[int, int, int], ...] | None = None
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether the table belongs to another role than the one that asks."""
+        return self.owner is not None and self.owner != self.caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,42 +59,36 @@ class Verdict:
     followers: list[str] | None
 
 
-_TABLES = (
-    sql.SQL("SELECT {} FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s)")
-    .format(columns_of(StreamTable))
-    .as_bytes()
+def _parts(row: str, model: type[Any]) -> list[str]:
+    """Return the columns of `model` out of a composite, each under a name of its own."""
+    as_text = {"snapshot", "xid"}
+    return [
+        f'(s.{row})."{name}"{"::text" if name in as_text else ""} AS {row}_{name}'
+        for name in names_of(model)
+    ]
+
+
+_COLUMNS = ", ".join(
+    [
+        *_parts("st", StreamTable),
+        *_parts("stands", Epoch),
+        "s.reads, s.sources, s.owner, current_user::text AS caller, s.pages",
+    ]
 )
-_DEPENDENCIES = (
-    sql.SQL(
-        "SELECT {} FROM pgtrickle.pgt_dependencies WHERE pgt_id = ANY (%s)"
-        " ORDER BY pgt_id, source_relid"
-    )
-    .format(columns_of(Dependency))
-    .as_bytes()
+_STANDINGS = f"SELECT {_COLUMNS} FROM pgtrickle.standings(%(ids)s::int8[]) AS s"
+_OPENED = (
+    f"SELECT {_COLUMNS}, pgtrickle.unseen_changes((s.st).pgt_id, %(ids)s::int8[]) AS unseen,"
+    f" ({GIVEN}) AS settings FROM pgtrickle.standings(%(ids)s::int8[]) AS s"
 )
-_TRACKING = (
-    sql.SQL(
-        "SELECT {} FROM pgtrickle.pgt_change_tracking"
-        " WHERE tracked_by_pgt_ids && %s::int8[] ORDER BY source_relid"
-    )
-    .format(columns_of(Tracking))
-    .as_bytes()
-)
-_EPOCHS = (
-    sql.SQL(
-        "SELECT {} FROM pgtrickle.pgt_epochs WHERE epoch IN"
-        " (SELECT epoch FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY (%s))"
-    )
-    .format(columns_of(Epoch))
-    .as_bytes()
-)
+_TABLE = names_of(StreamTable)
+_SPLIT = len(_TABLE)
+_READS = _SPLIT + len(names_of(Epoch))
 
 
 def load_standings(conn: Connection, pgt_ids: list[int]) -> tuple[Standing, ...]:
-    """Return the stream tables of these ids, each after those that it reads; one round trip."""
-    with conn.pipeline():
-        asked = _Asked(conn, pgt_ids)
-    return asked.answer()
+    """Return the stream tables of these ids, each after those that it reads."""
+    with conn.cursor(binary=True, row_factory=tuple_row) as cursor:
+        return _standings(cursor.execute(_STANDINGS, {"ids": pgt_ids}, prepare=True).fetchall())
 
 
 def open_epoch(
@@ -87,52 +96,70 @@ def open_epoch(
 ) -> tuple[Epoch, tuple[Standing, ...], Settings]:
     """Record a new epoch and return all that a refresh to it must know, in one round trip."""
     with conn.pipeline():
-        recorded = ask_for_epoch(conn)
-        asked = _Asked(conn, pgt_ids)
-        settings = ask_for_settings(conn)
-    return recorded_epoch(recorded), asked.answer(), answered_settings(settings)
+        opening = Opening(conn, pgt_ids)
+    return opening.answer()
 
 
-class _Asked:
-    """The queries after stream tables, sent, and their answer, read later."""
+class Opening:
+    """The statements that open an epoch, sent, and their answer, read later."""
 
     def __init__(self, conn: Connection, pgt_ids: list[int]) -> None:
-        self._tables = cursor_of(conn, StreamTable).execute(_TABLES, [pgt_ids])
-        self._dependencies = cursor_of(conn, Dependency).execute(_DEPENDENCIES, [pgt_ids])
-        self._tracking = cursor_of(conn, Tracking).execute(_TRACKING, [pgt_ids])
-        self._epochs = cursor_of(conn, Epoch).execute(_EPOCHS, [pgt_ids])
+        self._recorded = ask_for_epoch(conn)
+        values = {"ids": pgt_ids, "names": NAMES}
+        cursor = conn.cursor(binary=True, row_factory=tuple_row)
+        self._tables = cursor.execute(_OPENED, values, prepare=True)
 
-    def answer(self) -> tuple[Standing, ...]:
-        found = {st.pgt_id: st for st in self._tables}
-        edges, sources = self._dependencies.fetchall(), self._tracking.fetchall()
-        stands = {epoch.epoch: epoch for epoch in self._epochs}
-        return tuple(
-            Standing(
-                st,
-                stands.get(st.epoch) if st.epoch is not None else None,
-                tuple(t for t in sources if st.pgt_id in t.tracked_by_pgt_ids),
-            )
-            for st in _ordered(found, edges)
-        )
+    def answer(self) -> tuple[Epoch, tuple[Standing, ...], Settings]:
+        """Return the epoch, the stream tables, and the settings of the session."""
+        rows = self._tables.fetchall()
+        return recorded_epoch(self._recorded), _standings(rows), parse_settings(rows[0][-1] or {})
 
 
-def _ordered(found: dict[int, StreamTable], edges: list[Dependency]) -> list[StreamTable]:
-    by_relid = {st.pgt_relid: st.pgt_id for st in found.values()}
-    reads: dict[int, list[int]] = {pgt_id: [] for pgt_id in sorted(found)}
-    for edge in edges:
-        if edge.source_relid in by_relid:
-            reads[edge.pgt_id].append(by_relid[edge.source_relid])
-    return [found[pgt_id] for pgt_id in upstream_first(reads)]
+def _standings(rows: Iterable[tuple[Any, ...]]) -> tuple[Standing, ...]:
+    found, reads = {}, {}
+    for values in rows:
+        standing = _standing(values)
+        found[standing.table.pgt_id] = standing
+        reads[standing.table.pgt_id] = values[_READS]
+    return tuple(found[pgt_id] for pgt_id in upstream_first(reads))
+
+
+def _standing(values: tuple[Any, ...]) -> Standing:
+    table = StreamTable(*map(frozen, _TABLE, values[:_SPLIT]))
+    sources, owner, caller, pages, *more = values[_READS + 1 :]
+    unseen = more[0] if more else None
+    return Standing(
+        table,
+        Epoch(*values[_SPLIT:_READS]) if values[_SPLIT] is not None else None,
+        tuple(_tracking(source) for source in sources or ()),
+        owner,
+        caller,
+        pages,
+        None if unseen is None else tuple((oid, rows, markers) for oid, rows, markers in unseen),
+    )
+
+
+def _tracking(source: dict[str, Any]) -> Tracking:
+    return Tracking(**{name: frozen(name, value) for name, value in source.items()})
+
+
+_MOVE = (
+    "SELECT verdict, name, pgt_ids, epoch, data_timestamp, running, names, buffers, followers"
+    " FROM pgtrickle.move_if_unchanged(coalesce("
+    "(SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st"
+    " WHERE st.pgt_relid = to_regclass(%(name)s)), pgtrickle.stream_table_id(%(name)s)))"
+)
 
 
 def move_if_unchanged(conn: Connection, name: str) -> Verdict:
     """Finish a refresh with nothing to do in one call, or say what there is to do."""
     with conn.cursor(binary=True, row_factory=class_row(Verdict)) as cursor:
-        query = (
-            "SELECT verdict, name, pgt_ids, epoch, data_timestamp, running, names,"
-            " buffers, followers"
-            " FROM pgtrickle.move_if_unchanged(%s)"
-        )
-        found = cursor.execute(query, [name]).fetchone()
+        found = cursor.execute(_MOVE, {"name": name}, prepare=True).fetchone()
     assert found is not None
     return found
+
+
+def move_all_unchanged(conn: Connection, pgt_ids: list[int]) -> list[int]:
+    """Do the same for many tables in one transaction; return the ids of those that moved."""
+    found = fetch_scalar(conn, b"SELECT pgtrickle.move_all_unchanged(%s::int8[])", [pgt_ids])
+    return list(found)

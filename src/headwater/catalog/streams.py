@@ -8,7 +8,8 @@ from difflib import get_close_matches
 
 from psycopg import sql
 
-from headwater.catalog.model import Dependency, Epoch, NewStreamTable, StreamTable
+from headwater.catalog.alerts import send_alert
+from headwater.catalog.model import Dependency, NewStreamTable, StreamTable
 from headwater.catalog.names import quote_identifier, split_name
 from headwater.catalog.rows import (
     Connection,
@@ -108,31 +109,16 @@ def update_stream_table(conn: Connection, pgt_id: int, **changes: object) -> Non
         raise _no_such_id(pgt_id)
 
 
-_MOVE = b"""
-UPDATE pgtrickle.pgt_stream_tables
-   SET epoch = %(epoch)s, data_timestamp = %(data_timestamp)s, last_refresh_at = clock_timestamp(),
-       frontier = jsonb_build_object('epoch', %(epoch)s::int8, 'snapshot', %(snapshot)s::text,
-                      'xid', pg_current_xact_id()::text,
-                      'data_timestamp', %(data_timestamp)s::timestamptz),
-       status = 'ACTIVE', is_populated = true, consecutive_errors = 0, last_error = NULL,
-       needs_reinit = false, reinit_reason = NULL, updated_at = now()
- WHERE pgt_id = %(pgt_id)s
-"""
-
-
-def record_move(conn: Connection, pgt_id: int, epoch: Epoch) -> None:
-    """Record that a stream table stands at `epoch` now and that nothing is wrong with it."""
-    values = {name: getattr(epoch, name) for name in names_of(Epoch)}
-    conn.execute(_MOVE, {"pgt_id": pgt_id, **values})
-
-
 def mark_for_rebuild(conn: Connection, pgt_ids: Iterable[int], why: str) -> None:
     """Have stream tables computed anew by their next refresh; an earlier reason stays."""
-    conn.execute(
+    marked = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = %s,"
-        " updated_at = now() WHERE pgt_id = ANY (%s) AND NOT needs_reinit",
+        " updated_at = now() WHERE pgt_id = ANY (%s) AND NOT needs_reinit"
+        " RETURNING format('%%I.%%I', pgt_schema, pgt_name) AS name",
         [why, list(pgt_ids)],
-    )
+    ).fetchall()
+    for (name,) in marked:
+        send_alert(conn, "reinitialize_needed", name, reason=why)
 
 
 def drop_stream_table_rows(conn: Connection, pgt_id: int) -> None:
@@ -154,6 +140,19 @@ def record_dependencies(conn: Connection, pgt_id: int, dependencies: Iterable[De
     rows = [parameters_of(replace(dependency, pgt_id=pgt_id)) for dependency in dependencies]
     with conn.cursor() as cursor:
         cursor.executemany(_INSERT_DEPENDENCY, rows)
+
+
+def record_function_uses(conn: Connection, pgt_id: int, functions: Iterable[int]) -> None:
+    """Make these the functions whose replacement a stream table notices, and no others."""
+    conn.execute("DELETE FROM pgtrickle.pgt_function_uses WHERE pgt_id = %s", [pgt_id])
+    conn.execute(
+        "INSERT INTO pgtrickle.pgt_function_uses (pgt_id, function_oid, function_name, fingerprint)"
+        " SELECT %s, p.oid, format('%%I.%%I(%%s)', n.nspname, p.proname,"
+        " oidvectortypes(p.proargtypes)), pgtrickle.function_fingerprint(p.oid)"
+        " FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+        " WHERE p.oid = ANY (%s::int8[]::oid[])",
+        [pgt_id, list(functions)],
+    )
 
 
 def list_dependencies(conn: Connection, pgt_id: int) -> tuple[Dependency, ...]:

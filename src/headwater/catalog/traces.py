@@ -66,6 +66,11 @@ def list_readable(conn: Connection, source_relid: int) -> tuple[TraceRow, ...]:
     return _list(conn, conditions, {"relid": source_relid})
 
 
+def list_all(conn: Connection) -> tuple[TraceRow, ...]:
+    """Return every trace that the catalog knows."""
+    return _list(conn, sql.SQL("true"), {})
+
+
 def list_unread(conn: Connection) -> tuple[TraceRow, ...]:
     """Return the traces that nobody reads."""
     return _list(conn, sql.SQL("NOT ") + _READ, {})
@@ -173,6 +178,14 @@ def earliest_needed(conn: Connection, row: TraceRow, retention: str) -> int:
 def detach(conn: Connection, pgt_id: int) -> None:
     """Record that a stream table reads no trace any more."""
     conn.execute("DELETE FROM pgtrickle.pgt_trace_readers WHERE pgt_id = %s", [pgt_id])
+
+
+def detach_all(conn: Connection, trace_id: int) -> list[int]:
+    """Record that nobody reads a trace any more, and return who did."""
+    rows = conn.execute(
+        "DELETE FROM pgtrickle.pgt_trace_readers WHERE trace_id = %s RETURNING pgt_id", [trace_id]
+    )
+    return [row[0] for row in rows.fetchall()]
 
 
 def drop_trace(conn: Connection, trace_id: int) -> None:

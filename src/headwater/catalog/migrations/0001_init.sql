@@ -12,6 +12,32 @@ CREATE TABLE pgtrickle.pgt_catalog_version (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- Where this catalog lives. It names relations by their oids and changes by the numbers of their
+-- transactions. In a database into which a dump was restored, or that was copied as a template, these
+-- are other relations and other transactions, or none.
+CREATE TABLE pgtrickle.pgt_home (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    identity text NOT NULL
+);
+
+-- Server, database, and the catalog itself: a dump may come back into the database that it is of.
+CREATE FUNCTION pgtrickle.own_identity() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT format('%s-%s-%s', c.system_identifier, d.oid, 'pgtrickle.pgt_home'::regclass::oid)
+      FROM pg_control_system() c, pg_database d
+     WHERE d.datname = current_database();
+END;
+
+CREATE FUNCTION pgtrickle.is_at_home() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT EXISTS (SELECT FROM pgtrickle.pgt_home h
+                    WHERE h.identity = pgtrickle.own_identity());
+END;
+
+INSERT INTO pgtrickle.pgt_home (identity) VALUES (pgtrickle.own_identity());
+
 -- A snapshot taken by a refresher. A buffer row written by transaction x belongs to epoch e
 -- when pg_visible_in_snapshot(x, e.snapshot) OR x = e.xid.
 CREATE TABLE pgtrickle.pgt_epochs (
@@ -32,7 +58,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     schedule text,  -- as the user gave it; NULL = DOWNSTREAM
     target_lag interval,
     refresh_mode text NOT NULL
-        CHECK (refresh_mode IN ('AUTO', 'DIFFERENTIAL', 'FULL', 'IMMEDIATE')),
+        CHECK (refresh_mode IN ('AUTO', 'DIFFERENTIAL', 'FULL', 'IMMEDIATE', 'COMMIT')),
     effective_mode text,
     status text NOT NULL DEFAULT 'INITIALIZING'
         CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
@@ -67,6 +93,7 @@ CREATE TABLE pgtrickle.pgt_dependencies (
     source_name text NOT NULL,  -- qualified, quoted
     columns_used text[],
     fingerprint jsonb,
+    policy jsonb,  -- of its row-level security, what applies to the owner of the stream table
     PRIMARY KEY (pgt_id, source_relid)
 );
 CREATE INDEX pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
@@ -147,13 +174,16 @@ CREATE TABLE pgtrickle.pgt_refresh_groups (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- A table whose writers wait for each other whatever they write has a single lock; the locks were
+-- counted by the ANALYZE that follows their making.
 CREATE VIEW pgtrickle.pgt_ivm_state AS
 SELECT st.pgt_id,
-       'ROW_EXCLUSIVE'::text AS lock_mode,
-       e.xid AS last_update_xid,
+       CASE WHEN locks.reltuples = 1 THEN 'EXCLUSIVE' ELSE 'ROW_EXCLUSIVE' END AS lock_mode,
+       (st.frontier ->> 'xid')::xid8 AS last_update_xid,
        st.is_populated
   FROM pgtrickle.pgt_stream_tables st
-  LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch
+  LEFT JOIN pg_class locks ON locks.relname = 'locks_' || st.pgt_id
+                          AND locks.relnamespace = to_regnamespace('pgtrickle_state')
  WHERE st.refresh_mode = 'IMMEDIATE';
 
 -- An active IMMEDIATE table follows its sources inside the writing transaction: it has no lag.
@@ -163,7 +193,7 @@ SELECT st.*,
        coalesce(st.schedule IS NOT NULL AND lag.current_lag > st.target_lag, false) AS lag_exceeded
   FROM pgtrickle.pgt_stream_tables st
  CROSS JOIN LATERAL (
-       SELECT CASE WHEN st.refresh_mode = 'IMMEDIATE' AND st.status = 'ACTIVE' AND st.is_populated
+       SELECT CASE WHEN st.refresh_mode IN ('IMMEDIATE', 'COMMIT') AND st.status = 'ACTIVE' AND st.is_populated
                    THEN interval '0'
                    ELSE now() - st.data_timestamp END AS current_lag) lag;
 
@@ -358,9 +388,25 @@ BEGIN
 END
 $$;
 
+-- What is written of a type that a user made into the functions that writers call: its name, and those of
+-- its labels or attributes. NULL: it is the server's own.
+CREATE FUNCTION pgtrickle.type_fingerprint(type_oid oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT jsonb_build_object(
+               'name', format('%I.%I', t.typnamespace::regnamespace::name, t.typname),
+               'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder)
+                            FROM pg_enum e WHERE e.enumtypid = t.oid),
+               'attributes', (SELECT jsonb_agg(jsonb_build_array(a.attname, a.attnum, a.atttypid::int8))
+                                FROM pg_attribute a
+                               WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))
+      FROM pg_type own JOIN pg_type t ON t.oid = coalesce(nullif(own.typelem, 0), own.oid)
+     WHERE own.oid = type_oid AND t.oid >= 16384;
+END;
+
 -- What maintenance relies on in a source: its name, its kind, that no parent is written in its
--- place, the columns used, what is unique, a view's definition. The xmin of a column tells that its
--- values were rewritten: ALTER COLUMN TYPE … USING fires no trigger.
+-- place, the columns used, what is unique, a view's definition. The xmin of a column and the files of
+-- the table tell, if both are others, that values were rewritten: ALTER COLUMN TYPE … USING fires no trigger.
 -- PL/pgSQL, because it keeps the plans of its statements: this runs before every refresh.
 CREATE FUNCTION pgtrickle.source_fingerprint(relid oid, columns text[]) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -370,10 +416,20 @@ BEGIN
         SELECT jsonb_build_object(
             'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
                                a.attnum, a.atttypid::int8, a.atttypmod, a.attcollation::int8,
-                               a.attnotnull, a.xmin::text))
+                               a.attnotnull, a.xmin::text,
+                               CASE WHEN a.atttypid >= 16384
+                                    THEN pgtrickle.type_fingerprint(a.atttypid) END))
                           FROM pg_attribute a
                          WHERE a.attrelid = relid AND a.attname = ANY (columns)
                            AND NOT a.attisdropped),
+            'files', (SELECT jsonb_agg(part.relfilenode::int8 ORDER BY part.oid) FROM pg_class part
+                       WHERE part.oid = ANY (CASE WHEN c.relhassubclass
+                                                  THEN pgtrickle.table_with_children(relid)
+                                                  ELSE ARRAY[relid] END)),
+            'virtual', (SELECT jsonb_agg(d.xmin::text ORDER BY a.attnum)
+                          FROM pg_attribute a
+                          JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+                         WHERE a.attrelid = relid AND a.attgenerated = 'v'),
             'unique', (SELECT jsonb_agg(i.indkey::text ORDER BY i.indexrelid)
                          FROM pg_index i
                         WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid),
@@ -385,6 +441,22 @@ BEGIN
                 EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relid)))
           FROM pg_class c
          WHERE c.oid = relid);
+END
+$$;
+
+-- Drops the private states of a stream table: of its root aggregate and of those inside.
+CREATE FUNCTION pgtrickle.drop_states(own_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    state regclass;
+BEGIN
+    FOR state IN
+        SELECT c.oid FROM pg_class c
+         WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'r'
+           AND c.relname ~ format('^(state|kept)_%s(_[0-9]+)*$', own_id)
+    LOOP
+        EXECUTE format('DROP TABLE %s', state);
+    END LOOP;
 END
 $$;
 
@@ -438,7 +510,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM FROM pgtrickle.pgt_stream_tables st
-      WHERE st.effective_mode = 'IMMEDIATE' AND st.status = 'ACTIVE' LIMIT 1;
+      WHERE st.effective_mode IN ('IMMEDIATE', 'COMMIT') AND st.status = 'ACTIVE' LIMIT 1;
     IF NOT FOUND THEN
         RETURN '{}';
     END IF;
@@ -450,7 +522,7 @@ BEGIN
             SELECT st.pgt_relid, m.depth + 1
               FROM moved m JOIN pgtrickle.pgt_dependencies d ON d.source_relid = m.pgt_relid
               JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = d.pgt_id
-             WHERE st.effective_mode = 'IMMEDIATE' AND st.status = 'ACTIVE'
+             WHERE st.effective_mode IN ('IMMEDIATE', 'COMMIT') AND st.status = 'ACTIVE'
         )
         SELECT coalesce(to_regclass('pgtrickle_state.locks_' || st.pgt_id),
                         to_regclass('pgtrickle_state.state_' || st.pgt_id),
@@ -461,9 +533,71 @@ BEGIN
 END
 $$;
 
+-- All that a refresh must know of stream tables: their rows, the epochs at which they stand, their owners,
+-- which of the others each one reads, how their sources are captured, and how many pages a table has, or its
+-- state if that is larger: of the disk, since statistics may be of another time.
+CREATE FUNCTION pgtrickle.standings(moving bigint[])
+RETURNS TABLE (st pgtrickle.pgt_stream_tables, stands pgtrickle.pgt_epochs, owner text,
+               reads bigint[], sources jsonb, pages bigint)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT own, e, (SELECT r.rolname::text FROM pg_roles r WHERE r.oid = own.owner),
+           ARRAY(SELECT other.pgt_id FROM pgtrickle.pgt_dependencies d
+                   JOIN pgtrickle.pgt_stream_tables other ON other.pgt_relid = d.source_relid
+                  WHERE d.pgt_id = own.pgt_id AND other.pgt_id = ANY (moving)
+                  ORDER BY d.source_relid),
+           (SELECT jsonb_agg(to_jsonb(t) || jsonb_build_object(
+                       'source_relid', t.source_relid::int8, 'leaves', t.leaves::int8[])
+                       ORDER BY t.source_relid)
+              FROM pgtrickle.pgt_change_tracking t WHERE own.pgt_id = ANY (t.tracked_by_pgt_ids)),
+           greatest(pg_relation_size(own.pgt_relid), pg_relation_size(
+               to_regclass('pgtrickle_state.state_' || own.pgt_id)))
+               / current_setting('block_size')::bigint
+      FROM pgtrickle.pgt_stream_tables own
+      LEFT JOIN pgtrickle.pgt_epochs e ON e.epoch = own.epoch
+     WHERE own.pgt_id = ANY (moving)
+     ORDER BY own.pgt_id;
+END
+$$;
+
+-- For each source of a stream table, how many changes it has not seen, and how many of those ask for a
+-- rebuild. NULL for a table that was never filled or follows no changes, and for one that reads a table which
+-- moves with it: those changes are yet to come.
+CREATE FUNCTION pgtrickle.unseen_changes(own_id bigint, moving bigint[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    counts text;
+    found jsonb;
+BEGIN
+    SELECT string_agg(format(
+               'SELECT %s, count(*), count(*) FILTER (WHERE __weight = 0) FROM %s'
+               ' WHERE NOT (pg_visible_in_snapshot(__xid, %L) OR __xid = %L)',
+               t.source_relid::int8, t.buffer_name, e.snapshot, e.xid), ' UNION ALL ')
+      INTO counts
+      FROM pgtrickle.pgt_stream_tables st
+      JOIN pgtrickle.pgt_epochs e ON e.epoch = st.epoch
+      JOIN pgtrickle.pgt_change_tracking t ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
+     WHERE st.pgt_id = own_id
+       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
+                         JOIN pgtrickle.pgt_stream_tables other ON other.pgt_relid = d.source_relid
+                        WHERE d.pgt_id = own_id AND other.pgt_id = ANY (moving));
+    IF counts IS NOT NULL THEN
+        EXECUTE format('SELECT jsonb_agg(jsonb_build_array(relid, changes, markers))'
+                       ' FROM (%s) AS counted (relid, changes, markers)', counts) INTO found;
+    END IF;
+    RETURN found;
+END
+$$;
+
 -- The whole of a refresh with nothing to do, in one call. `pgt_ids` begins with the table's own id;
 -- `names` are those of all the tables, `buffers` of what tables on Spark read: their epochs must be
--- numbered in the order of their snapshots, so whoever takes one holds a lock on the buffer. Verdicts:
+-- numbered in the order of their snapshots, so whoever takes one holds a lock on the buffer. Every statement
+-- keeps its plan, since this runs before every refresh. Verdicts:
 --   unfit    something needs a closer look: never filled, altered sources, missing triggers, FULL
 --            on PostgreSQL
 --   pending  some source has changes, or another refresh runs; `running` is the history row of the
@@ -476,72 +610,39 @@ CREATE FUNCTION pgtrickle.move_if_unchanged(own_id bigint)
 RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
                data_timestamp timestamptz, running bigint, names text[], buffers text[],
                followers text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
+    on_spark boolean;
     tests text;
     is_pending boolean;
     own_snapshot pg_snapshot;
     own_engine text;
     own_mode text;
 BEGIN
-    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), ARRAY[own_id], st.effective_engine,
-           st.effective_mode
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), pgtrickle.moved_with(own_id),
+           st.effective_engine, st.effective_mode
       INTO name, pgt_ids, own_engine, own_mode
       FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = own_id;
-    PERFORM FROM pgtrickle.pgt_dependencies d
-      WHERE d.pgt_id = own_id AND d.source_type = 'STREAM_TABLE';
-    IF FOUND THEN
-        WITH RECURSIVE upstream AS (
-            SELECT own_id AS pgt_id
-            UNION
-            SELECT st.pgt_id
-              FROM upstream u JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = u.pgt_id
-              JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
-        )
-        SELECT array_agg(u.pgt_id ORDER BY u.pgt_id <> own_id) INTO pgt_ids FROM upstream u;
-    END IF;
-    verdict := 'unfit';
-    PERFORM FROM pgtrickle.pgt_stream_tables st
-       LEFT JOIN pg_catalog.pg_class c ON c.oid = st.pgt_relid
-       LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      WHERE st.pgt_id = ANY (pgt_ids)
-        AND (st.status <> 'ACTIVE' OR NOT st.is_populated OR st.needs_reinit OR st.epoch IS NULL
-             OR NOT (st.effective_mode = 'DIFFERENTIAL' OR st.effective_engine = 'spark')
-             OR c.relname IS DISTINCT FROM st.pgt_name OR n.nspname IS DISTINCT FROM st.pgt_schema);
-    IF FOUND OR pgt_ids IS NULL THEN
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    PERFORM FROM pgtrickle.pgt_dependencies d
-      WHERE d.pgt_id = ANY (pgt_ids)
-        AND d.fingerprint IS DISTINCT FROM
-            pgtrickle.source_fingerprint(d.source_relid, d.columns_used);
-    IF FOUND THEN
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    PERFORM FROM pgtrickle.pgt_change_tracking t
-     CROSS JOIN LATERAL pgtrickle.table_with_children(t.source_relid) AS carriers
-      WHERE t.tracked_by_pgt_ids && pgt_ids
-        AND (cardinality(carriers) <> 1 + cardinality(t.leaves) OR NOT carriers @> t.leaves
-             OR 4 * cardinality(carriers) > (
-                SELECT count(*) FROM pg_catalog.pg_trigger g
-                 WHERE g.tgrelid = ANY (carriers) AND g.tgenabled = 'A'
-                   AND g.tgname LIKE t.trigger_name || '\_%'));
-    IF FOUND THEN
+    IF pgt_ids IS NULL OR pgtrickle.need_a_look(pgt_ids) THEN
+        verdict := 'unfit';
         RETURN NEXT;
         RETURN;
     END IF;
     -- Before the snapshot of the move, as a refresh does: one that runs now would find its row
     -- moved under it and fail.
-    SELECT array_agg(format('%I.%I', st.pgt_schema, st.pgt_name)) INTO names
+    SELECT array_agg(format('%I.%I', st.pgt_schema, st.pgt_name)),
+           bool_or(st.effective_engine = 'spark')
+      INTO names, on_spark
       FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_id = ANY (pgt_ids);
-    SELECT array_agg(DISTINCT t.buffer_name) INTO buffers
-      FROM pgtrickle.pgt_change_tracking t
-      JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
-     WHERE st.pgt_id = ANY (pgt_ids) AND st.effective_engine = 'spark';
+    IF on_spark THEN
+        SELECT array_agg(DISTINCT t.buffer_name) INTO buffers
+          FROM pgtrickle.pgt_change_tracking t
+          JOIN pgtrickle.pgt_stream_tables st ON st.pgt_id = ANY (t.tracked_by_pgt_ids)
+         WHERE st.pgt_id = ANY (pgt_ids) AND st.effective_engine = 'spark';
+    END IF;
     BEGIN
         EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE NOWAIT',
                        array_to_string(names, ', '));
@@ -595,18 +696,3 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-
--- The same by name, which means what it means to the caller.
-CREATE FUNCTION pgtrickle.move_if_unchanged(given_name text)
-RETURNS TABLE (verdict text, name text, pgt_ids bigint[], epoch bigint,
-               data_timestamp timestamptz, running bigint, names text[], buffers text[],
-               followers text[])
-LANGUAGE sql
-BEGIN ATOMIC
-    SELECT m.verdict, m.name, m.pgt_ids, m.epoch, m.data_timestamp, m.running,
-           m.names, m.buffers, m.followers
-      FROM pgtrickle.move_if_unchanged(coalesce(
-               (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st
-                 WHERE st.pgt_relid = to_regclass(given_name)),
-               pgtrickle.stream_table_id(given_name))) m;
-END;

@@ -103,7 +103,7 @@ BEGIN
                                 own_id);
     ELSE
         RAISE WARNING 'request % waits, and nobody serves requests: %', own_id, reason
-            USING HINT = 'Run "headwater serve-requests" on this database.';
+            USING HINT = 'Run "headwater run" or "headwater serve-requests" on this database.';
     END IF;
     RETURN own_id;
 END
@@ -259,12 +259,12 @@ AS $$
 DECLARE
     own record;
 BEGIN
-    IF current_setting('pg_trickle.installing', true) = 'on' THEN
+    IF current_setting('pg_trickle.installing', true) = 'on' OR NOT pgtrickle.is_at_home() THEN
         RETURN;
     END IF;
     FOR own IN
         SELECT st.pgt_id, st.pgt_relid FROM pgtrickle.pgt_stream_tables st
-         WHERE st.effective_mode = 'IMMEDIATE'
+         WHERE st.effective_mode IN ('IMMEDIATE', 'COMMIT')
            AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = st.pgt_relid)
            AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
                             WHERE d.source_relid = st.pgt_relid)
@@ -272,7 +272,7 @@ BEGIN
     LOOP
         PERFORM set_config('pg_trickle.installing', 'on', true);  -- what follows drops tables too
         PERFORM pgtrickle.remove_following(own.pgt_id);
-        EXECUTE format('DROP TABLE IF EXISTS pgtrickle_state.state_%s', own.pgt_id);
+        PERFORM pgtrickle.drop_states(own.pgt_id);
         UPDATE pgtrickle.pgt_refresh_groups SET members = array_remove(members, own.pgt_id)
          WHERE own.pgt_id = ANY (members);
         DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = own.pgt_id;

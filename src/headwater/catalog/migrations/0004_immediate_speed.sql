@@ -28,13 +28,13 @@ SELECT format('%I.%I', st.pgt_schema, st.pgt_name) AS name,
        st.current_lag,
        st.last_refresh_at AS last_refresh,
        st.consecutive_errors AS errors,
-       CASE WHEN st.refresh_mode = 'IMMEDIATE' AND st.status = 'ACTIVE' AND st.is_populated THEN now()
+       CASE WHEN st.refresh_mode IN ('IMMEDIATE', 'COMMIT') AND st.status = 'ACTIVE' AND st.is_populated THEN now()
             ELSE st.data_timestamp END AS data_timestamp,
        coalesce(st.effective_engine, st.engine) AS engine,
        st.effective_mode,
        st.reason,
        followed.statements AS followed_statements,
-       CASE WHEN st.effective_mode = 'IMMEDIATE' THEN
+       CASE WHEN st.effective_mode IN ('IMMEDIATE', 'COMMIT') THEN
             pg_stat_get_tuples_inserted(st.pgt_relid) + pg_stat_get_tuples_updated(st.pgt_relid)
             + pg_stat_get_tuples_deleted(st.pgt_relid) END AS followed_rows,
        followed.ms AS followed_ms
@@ -47,7 +47,7 @@ SELECT format('%I.%I', st.pgt_schema, st.pgt_name) AS name,
         CROSS JOIN LATERAL (
               SELECT to_regproc(format('pgtrickle_state.follow_%s_%s_%s', d.pgt_id, d.source_relid, event))::oid
               ) AS f (id)
-        WHERE d.pgt_id = st.pgt_id) followed ON st.effective_mode = 'IMMEDIATE'
+        WHERE d.pgt_id = st.pgt_id) followed ON st.effective_mode IN ('IMMEDIATE', 'COMMIT')
  ORDER BY st.pgt_schema, st.pgt_name;
 
 CREATE OR REPLACE FUNCTION pgtrickle.pgt_status() RETURNS SETOF pgtrickle.pgt_status
