@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from headwater.catalog.model import Refresh
 
@@ -77,12 +77,80 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, and what to do about it; `subject` is a table or a source."""
+
+    severity: str
+    check: str
+    subject: str | None
+    detail: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of a stream table whose catalog came from another database.
+
+    The outcome is marked (its next refresh computes it anew), rebuilt (IMMEDIATE and COMMIT: it
+    follows its sources again), failed, or gone.
+    """
+
+    name: str
+    outcome: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What a transaction made of a document, and the position to read on from.
+
+    `insert` and `replace` give the whole document, `update` a merge patch (RFC 7396), `delete`
+    nothing.
+    """
+
+    patch_id: int
+    xid: int
+    entity: str
+    kind: str
+    key: dict[str, Any]
+    patch: Any
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Something left over, missing or broken, how it is mended, and whether it was.
+
+    `fault` says why it could not be mended.
+    """
+
+    check: str
+    subject: str | None
+    detail: str
+    fix: str
+    is_fixed: bool = False
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """One dependency: a stream table and something that it reads."""
 
     pgt_name: str
     source_name: str
     source_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshGroup:
+    """Stream tables that move together; the epoch is None until they have."""
+
+    group_id: int
+    group_name: str
+    members: tuple[str, ...]
+    epoch: int | None
+    data_timestamp: datetime | None
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 from psycopg import Connection
 
+from headwater.algebra.schema import Column
 from headwater.api.arguments import (
     effective_mode,
     parse_cdc_mode,
@@ -16,10 +18,11 @@ from headwater.api.arguments import (
     parse_schedule,
     parse_status,
 )
-from headwater.api.create import choose_lookup, compile_for, more_plan, reason
+from headwater.api.create import check_long_keys, choose_lookup, compile_for, more_plan, reason
 from headwater.api.engine import EngineChoice
+from headwater.api.groups import refuse_member
 from headwater.api.immediate import (
-    check_depth,
+    check_followed,
     in_order,
     list_followers,
     lock_followers,
@@ -27,7 +30,7 @@ from headwater.api.immediate import (
     resync,
     suspend,
 )
-from headwater.api.inside import refuse_frozen
+from headwater.api.inside import refuse_stale
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -35,16 +38,24 @@ from headwater.api.sources import (
     buffers_to_share,
     captured,
     dependencies_of,
+    functions_of,
     lockable,
     movable,
     reads,
-    upstream,
+    together,
 )
 from headwater.api.transactions import lock_buffers, lock_tables, one_snapshot
-from headwater.catalog import streams, traces, tracking
-from headwater.catalog.model import StreamTable
+from headwater.catalog import streams, traces, tracking, tviews
+from headwater.catalog.alerts import send_alert
+from headwater.catalog.model import StreamTable, follows_writers
 from headwater.catalog.settings import read_settings
-from headwater.errors import DependencyCycle, DependentsExist, HeadwaterError, SourceAltered
+from headwater.errors import (
+    DependencyCycle,
+    DependentsExist,
+    HeadwaterError,
+    SourceAltered,
+    SourceChanged,
+)
 from headwater.graph import find_cycle
 from headwater.postgres import immediate
 from headwater.postgres.capture import relation_name, remove_capture, sync_capture
@@ -52,14 +63,18 @@ from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
 from headwater.postgres.quote import identifier
 from headwater.postgres.storage import (
+    LONG_KEYS,
     create_index,
-    create_state,
+    create_states,
     drop_index,
-    state_name,
+    drop_states,
+    is_too_long,
+    partition_of,
+    state_names,
     stored_plan,
 )
 from headwater.postgres.target import Target
-from headwater.results import UNCHANGED, Unchanged
+from headwater.results import UNCHANGED, RefreshResult, Unchanged
 from headwater.sql.analyse import describe
 
 
@@ -80,26 +95,30 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
     reconcile(conn)
     st = streams.get_stream_table(conn, name)
     values = _plain_values(conn, changes)
+    is_resumed = values.get("status") == "ACTIVE" and st.status in ("SUSPENDED", "ERROR")
     mode = parse_mode(changes.refresh_mode) if changes.refresh_mode else st.refresh_mode
     engine = str(values.get("engine", st.engine))
     is_other = effective_mode(mode) != st.effective_mode or engine != st.engine
-    if mode == "IMMEDIATE":
+    if follows_writers(mode):
         values |= {"schedule": None, "target_lag": None}
     if changes.query is not None or is_other:
         _check_published(st)
         query = changes.query if changes.query is not None else str(st.canonical_query)
-        compiled, choice = compile_for(conn, query, mode, engine)
+        compiled, choice = compile_for(conn, query, mode, engine, reader=st.owner)
         _check_cycle(conn, st, compiled)
         _check_readers(conn, st, compiled)
         values["defining_query"] = changes.query or st.defining_query
-        if mode == "IMMEDIATE":
-            check_depth(conn, compiled)
+        if follows_writers(mode):
+            refuse_member(conn, st, mode)
+            check_followed(conn, compiled, mode)
         _rebuild(conn, st, (compiled, choice), {**values, "refresh_mode": mode})
-    elif mode == "IMMEDIATE" and changes.status is not None:
+    elif follows_writers(mode) and changes.status is not None:
         _switch(conn, st, str(values.pop("status")))
     values["refresh_mode"] = mode  # and the status again: filling a table makes it active
     with conn.transaction():
         streams.update_stream_table(conn, st.pgt_id, **values)
+        if is_resumed:
+            send_alert(conn, "resumed", st.qualified_name, last_error=st.last_error)
 
 
 def _check_published(st: StreamTable) -> None:
@@ -113,7 +132,7 @@ def _check_published(st: StreamTable) -> None:
 
 
 def _switch(conn: Connection[Any], st: StreamTable, status: str) -> None:
-    """Switch the maintenance of an IMMEDIATE table off, or on again after computing it anew."""
+    """Switch the maintenance by writers off, or on again after computing it anew."""
     if status == "SUSPENDED":
         suspend(conn, st)
     else:
@@ -154,7 +173,7 @@ def _check_cycle(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> 
 def _check_readers(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:
     """Refuse to take away, or to give another type, what other stream tables read."""
     wanted = {c.name: c.type for c in compiled.columns}
-    stored = describe(conn, f"SELECT * FROM {st.qualified_name}")
+    stored = _stored_columns(conn, st)
     lost = {c.name for c in stored if wanted.get(c.name) != c.type}
     readers = {t.pgt_id: t.qualified_name for t in streams.list_dependents(conn, st.pgt_relid)}
     for edge in streams.list_all_dependencies(conn):
@@ -168,19 +187,38 @@ def _check_readers(conn: Connection[Any], st: StreamTable, compiled: Compiled) -
             )
 
 
-def recompile(conn: Connection[Any], st: StreamTable, why: str) -> None:
-    """Compile the query again after a source changed; the table is rebuilt at the next refresh."""
+def _stored_columns(conn: Connection[Any], st: StreamTable) -> tuple[Column, ...]:
+    """Return the columns that the table has by its query."""
+    own = tviews.own_columns(conn, st.pgt_relid)
+    columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
+    return tuple(c for c in columns if c.name not in own)
+
+
+def recompile(conn: Connection[Any], st: StreamTable, why: str) -> RefreshResult | None:
+    """Compile the query again after a source changed; compute the table anew if it was filled."""
     try:
         _check_published(st)
-        how = compile_for(conn, str(st.canonical_query), st.refresh_mode, st.engine)
+        query = str(st.canonical_query)
+        how = compile_for(conn, query, st.refresh_mode, st.engine, reader=st.owner)
+        _check_cycle(conn, st, how[0])
     except psycopg.Error as error:
-        fault: HeadwaterError = classify(error, st.qualified_name)
+        fault = _explained(classify(error, st.qualified_name), why)
         _fail(conn, st, fault)
         raise fault from error
     except HeadwaterError as fault:
         _fail(conn, st, fault)
         raise
-    _rebuild(conn, st, how, {"reinit_reason": why})
+    if not st.needs_reinit:
+        send_alert(conn, "reinitialize_needed", st.qualified_name, reason=why)
+    moved = _rebuild(conn, st, how, {"reinit_reason": why})
+    return next((result for result in moved if result.name == st.qualified_name), None)
+
+
+def _explained(fault: HeadwaterError, why: str) -> HeadwaterError:
+    """Say what was done to the sources where that is why the query no longer holds."""
+    if not isinstance(fault, SourceChanged):
+        return fault
+    return type(fault)(fault.what, why, fault.fix)
 
 
 def _fail(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> None:
@@ -199,14 +237,30 @@ def _rebuild(
     st: StreamTable,
     how: tuple[Compiled, EngineChoice],
     values: dict[str, object],
-) -> None:
+) -> Sequence[RefreshResult]:
     """Put a newly compiled plan in place and fill the table by it, in one transaction."""
-    refuse_frozen(conn)
+    try:
+        return _rebuild_once(conn, st, how, values)
+    except psycopg.errors.ProgramLimitExceeded as error:
+        if not is_too_long(error, st.pgt_id):
+            raise
+        check_long_keys(st.qualified_name, str(values.get("refresh_mode", st.refresh_mode)), error)
+        long = replace(st, plan={**st.plan, LONG_KEYS: True})
+        return _rebuild_once(conn, long, how, values)
+
+
+def _rebuild_once(
+    conn: Connection[Any],
+    st: StreamTable,
+    how: tuple[Compiled, EngineChoice],
+    values: dict[str, object],
+) -> Sequence[RefreshResult]:
     compiled, choice = how
+    results: Sequence[RefreshResult] = ()
     before = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     names = [name for _, name in captured(compiled)] + [st.qualified_name]
     names += lockable(conn, before)
-    tables = upstream(conn, st)
+    tables = together(conn, st)
     names += [table.qualified_name for table in tables]
     buffers = buffers_of(conn, tables)
     if choice.engine == "spark":
@@ -217,6 +271,7 @@ def _rebuild(
         lock_levels(conn, levels)
         lock_followers(conn, followers)
         lock_buffers(conn, buffers)
+        refuse_stale(conn)
         immediate.pause(conn, st.pgt_id)
         target = _replace_plan(conn, st, how, values)
         after = [oid for oid, _ in captured(compiled)]
@@ -225,11 +280,29 @@ def _rebuild(
             sync_capture(conn, oid)
         new = streams.get_by_id(conn, st.pgt_id)
         if st.is_populated:
-            move_all(conn, [t.pgt_id for t in movable(upstream(conn, new), new)])
+            results = move_all(conn, [t.pgt_id for t in movable(together(conn, new), new)])
         create_index(conn, st.pgt_id, target)
         immediate.remove(conn, st.pgt_id)  # last: it locks out the readers of the sources too
-        if st.is_populated and new.effective_mode == "IMMEDIATE":
+        if st.is_populated and new.follows_writers:
             immediate.install(conn, streams.get_by_id(conn, st.pgt_id))
+    return results
+
+
+_GIVE = """
+SELECT format('ALTER TABLE %%s OWNER TO %%I',
+              c.oid::regclass, pg_get_userbyid(%(owner)s::int8::oid)) AS statement
+  FROM pg_class c
+ WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'r'
+   AND c.relname ~ format('^(state|kept)_%%s(_[0-9]+)*$', %(id)s::int8)
+   AND c.relowner <> %(owner)s::int8::oid
+"""
+
+
+def _give_states(conn: Connection[Any], st: StreamTable) -> None:
+    """Let the owner of the table have its new states, whoever had it compiled again."""
+    found = conn.execute(_GIVE, {"id": st.pgt_id, "owner": st.owner}).fetchall()
+    for (statement,) in found:
+        conn.execute(statement)
 
 
 def _replace_plan(
@@ -243,16 +316,24 @@ def _replace_plan(
     mode = str(values.get("refresh_mode", st.refresh_mode))
     plan = compiled.maintenance
     columns = compiled.columns
-    drop_index(conn, st)
     _uncapture(conn, st)
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
     conn.execute(f"DELETE FROM {st.qualified_name}")
     _fit_columns(conn, st, compiled)
     key, hashed = choose_lookup(conn, compiled)
-    state = state_name(st.pgt_id)
-    conn.execute(f"DROP TABLE IF EXISTS {state}")
-    if plan is not None and plan.root is not None:
-        create_state(conn, plan, state)
+    key = tviews.find_key(conn, st.pgt_id) or key
+    state, kept = state_names(st.pgt_id, plan)
+    long = bool(st.plan.get(LONG_KEYS)) and not follows_writers(mode)
+    target = Target(
+        st.qualified_name, columns, key, hashed, state, partition_of(plan), kept, has_long_keys=long
+    )
+    has_same_key = (key, list(hashed)) == (st.key_columns, st.plan["hashed"])
+    is_kept = has_same_key and not st.plan.get(LONG_KEYS)
+    drop_index(conn, st, but_key=is_kept)  # without it those that read the table could not follow
+    drop_states(conn, st.pgt_id)
+    if plan is not None:
+        create_states(conn, plan, target)
+        _give_states(conn, st)
     streams.update_stream_table(
         conn,
         st.pgt_id,
@@ -261,7 +342,8 @@ def _replace_plan(
             "effective_mode": effective_mode(mode),
             "effective_engine": choice.engine,
             "reason": reason(choice, mode),
-            "plan": stored_plan(plan, columns, hashed) | more_plan(conn, compiled, choice),
+            "plan": stored_plan(plan, columns, hashed, has_long_keys=long)
+            | more_plan(conn, compiled, choice),
             "key_columns": key,
             "is_populated": False,
             "needs_reinit": True,
@@ -271,7 +353,8 @@ def _replace_plan(
     )
     traces.detach(conn, st.pgt_id)
     streams.record_dependencies(conn, st.pgt_id, dependencies_of(conn, compiled))
-    return Target(st.qualified_name, columns, key, hashed)
+    streams.record_function_uses(conn, st.pgt_id, functions_of(compiled))
+    return target
 
 
 def _uncapture(conn: Connection[Any], st: StreamTable) -> None:
@@ -284,7 +367,7 @@ def _uncapture(conn: Connection[Any], st: StreamTable) -> None:
 def _fit_columns(conn: Connection[Any], st: StreamTable, compiled: Compiled) -> None:
     """Give the table the query's columns: what has the same name and type stays."""
     wanted = {c.name: c.type for c in compiled.analysis.columns}
-    stored = {c.name: c.type for c in describe(conn, f"SELECT * FROM {st.qualified_name}")}
+    stored = {c.name: c.type for c in _stored_columns(conn, st)}
     steps = [f"DROP COLUMN {identifier(n)}" for n, t in stored.items() if wanted.get(n) != t]
     for name, type in wanted.items():
         if stored.get(name) != type:

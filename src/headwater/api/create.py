@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psycopg
 from psycopg import Connection
 
 from headwater.api.arguments import (
@@ -16,8 +17,8 @@ from headwater.api.arguments import (
     parse_schedule,
 )
 from headwater.api.engine import EngineChoice, choose_engine, engine_for, require_lake
-from headwater.api.immediate import check_depth, in_order, lock_levels, needs_settings
-from headwater.api.inside import refuse_frozen
+from headwater.api.immediate import check_followed, in_order, lock_levels, needs_settings
+from headwater.api.inside import refuse_stale
 from headwater.api.moving import move_all
 from headwater.api.reconcile import reconcile
 from headwater.api.sources import (
@@ -25,28 +26,32 @@ from headwater.api.sources import (
     buffers_to_share,
     captured,
     dependencies_of,
+    functions_of,
     movable,
-    upstream,
+    together,
 )
 from headwater.api.transactions import lock_buffers, one_snapshot
 from headwater.catalog import streams
-from headwater.catalog.model import NewStreamTable, StreamTable
+from headwater.catalog.model import NewStreamTable, StreamTable, follows_writers
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
 from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout, UnsupportedQuery
 from headwater.postgres import immediate
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
+from headwater.postgres.kept import Keeps, keeping, reserving
 from headwater.postgres.session import read_pinned
 from headwater.postgres.storage import (
     adopt_table,
     choose_hashed,
     create_guard,
     create_index,
-    create_state,
+    create_states,
     create_table,
     create_unpublished,
-    state_name,
+    is_too_long,
+    partition_of,
+    state_names,
     stored_plan,
 )
 from headwater.postgres.target import Target
@@ -67,18 +72,24 @@ class Request:
     initialize: bool
     publish: bool
     adopt: bool = False  # a table of that name is there, and becomes the stream table
+    key: tuple[str, ...] | None = None  # known to be unique; None: the shortest that is
+    has_long_keys: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+USUAL_SCHEDULE = "1m"  # what create takes where nobody says otherwise
 
 
 def make_request(conn: Connection[Any], name: str, query: str, options: dict[str, Any]) -> Request:
     """Check the arguments of create, before anything is done."""
     mode = parse_mode(options["refresh_mode"])
-    if not options["publish"] and mode not in ("AUTO", "DIFFERENTIAL"):
+    if not options["publish"] and mode == "IMMEDIATE":
         raise InvalidArgument(
-            f"publish => false with refresh_mode {mode}",
-            "what is in the lake only is maintained by appending changes",
-            "use refresh_mode AUTO or DIFFERENTIAL, or leave publish out",
+            "publish => false with refresh_mode IMMEDIATE",
+            "a transaction of PostgreSQL cannot write to the lake",
+            "use another refresh_mode, or leave publish out",
         )
-    schedule = None if mode == "IMMEDIATE" else options["schedule"]
+    schedule = None if follows_writers(mode) else options["schedule"]
     return Request(
         name,
         query,
@@ -89,11 +100,26 @@ def make_request(conn: Connection[Any], name: str, query: str, options: dict[str
         options["initialize"],
         options["publish"],
         options.get("adopt", False),
+        options.get("key"),
+        warnings=_warnings(mode, options["schedule"]),
     )
 
 
-def compile_for(
-    conn: Connection[Any], query: str, mode: str, engine: str, *, publish: bool = True
+def _warnings(mode: str, schedule: str | None) -> tuple[str, ...]:
+    """Say so where somebody asked for a schedule that the mode has no use for."""
+    if not follows_writers(mode) or schedule in (None, USUAL_SCHEDULE):
+        return ()
+    return (f"the schedule {schedule} is ignored: with {mode} the table follows every write",)
+
+
+def compile_for(  # noqa: PLR0913 - each of the last by its name
+    conn: Connection[Any],
+    query: str,
+    mode: str,
+    engine: str,
+    *,
+    publish: bool = True,
+    reader: int | None = None,
 ) -> tuple[Compiled, EngineChoice]:
     """Compile a query and choose its engine; a mode but FULL must follow changes.
 
@@ -101,14 +127,19 @@ def compile_for(
     on PostgreSQL it needs no plan.
     """
     with conn.transaction(force_rollback=True):
-        compiled = compile_query(conn, query)
+        compiled = compile_query(conn, query, reader)
     _check_published(conn, compiled)
     if mode != "FULL":
         _ = compiled.incremental
     choose = choose_engine if publish else require_lake
     choice = choose(conn, compiled, engine_for(mode, engine))
-    is_whole = mode == "FULL" and choice.engine == "postgres"
-    return (replace(compiled, maintenance=None) if is_whole else compiled), choice
+    if choice.engine != "postgres" or compiled.maintenance is None:
+        return compiled, choice
+    plan = None if mode == "FULL" else compiled.maintenance
+    if plan is not None:
+        kept = keeping(plan, Keeps.RECURSIONS if follows_writers(mode) else Keeps.ALL)
+        plan = reserving(kept)
+    return replace(compiled, maintenance=plan), choice
 
 
 def _check_published(conn: Connection[Any], compiled: Compiled) -> None:
@@ -125,21 +156,48 @@ def _check_published(conn: Connection[Any], compiled: Compiled) -> None:
 
 def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     """Create a stream table; everything appears together or not at all."""
+    made = _create_with_some_key(conn, request)
+    return replace(made, warnings=(*request.warnings, *made.warnings))
+
+
+def _create_with_some_key(conn: Connection[Any], request: Request) -> Created:
+    """Create it, and again without a unique index if some key turns out too long for one."""
+    try:
+        return _create(conn, request)
+    except psycopg.errors.ProgramLimitExceeded as error:
+        if not is_too_long(error):
+            raise
+        check_long_keys(request.name, request.mode, error)
+        return _create(conn, replace(request, has_long_keys=True))
+
+
+def check_long_keys(name: str, mode: str, error: psycopg.Error) -> None:
+    """Refuse to follow writers for keys that no unique index takes: by that they agree on a row."""
+    if follows_writers(mode):
+        raise UnsupportedQuery(
+            f"{name} cannot be maintained {mode}: {error.diag.message_primary}",
+            "two writers who add the same key meet in a unique index, which takes no such value",
+            "shorten the value, leave it out of the key, or use refresh_mode => 'DIFFERENTIAL'",
+        ) from error
+
+
+def _create(conn: Connection[Any], request: Request) -> Created:
     reconcile(conn)
     schema, name = _free_name(conn, request.name, adopt=request.adopt)
     compiled, choice = compile_for(
         conn, request.query, request.mode, request.engine, publish=request.publish
     )
-    if request.mode == "IMMEDIATE":
-        check_depth(conn, compiled)
-    if request.initialize:
-        refuse_frozen(conn)
+    compiled = replace(compiled, key=request.key or compiled.key)
+    if follows_writers(request.mode):
+        check_followed(conn, compiled, request.mode)
     sources = captured(compiled)
     names, buffers = _to_lock(conn, compiled, choice)
     levels = in_order(conn, names)
     with one_snapshot(conn):
         lock_levels(conn, levels)
         lock_buffers(conn, buffers)
+        if request.initialize:
+            refuse_stale(conn)
         if analyse(conn, request.query) != compiled.analysis:
             raise LockTimeout(
                 f"the sources of {request.name} changed while it was created",
@@ -147,7 +205,7 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
                 "create it again",
             )
         pgt_id, target = _record(conn, request, (compiled, choice), (schema, name))
-        for oid, _ in sources if request.mode != "IMMEDIATE" else ():
+        for oid, _ in sources if not follows_writers(request.mode) else ():
             sync_capture(conn, oid)
         if request.initialize:
             _fill(conn, pgt_id)
@@ -155,7 +213,7 @@ def create_stream_table(conn: Connection[Any], request: Request) -> Created:
             create_index(conn, pgt_id, target)
             create_guard(conn, target.name)
             conn.execute(f"ANALYZE {target.name}")
-        if request.initialize and request.mode == "IMMEDIATE":
+        if request.initialize and follows_writers(request.mode):
             immediate.install(conn, streams.get_by_id(conn, pgt_id))
     return created(conn, pgt_id, compiled)
 
@@ -173,6 +231,12 @@ def _free_name(conn: Connection[Any], given: str, *, adopt: bool) -> tuple[str, 
     shown = qualified_name(found, name)
     if adopt and streams.find_stream_table(conn, shown) is None:
         return found, name
+    check_name(conn, shown)
+    return found, name
+
+
+def check_name(conn: Connection[Any], shown: str) -> None:
+    """Refuse the qualified name of something that exists."""
     row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", (shown,)).fetchone()
     if row is not None and row[0]:
         raise AlreadyExists(
@@ -180,7 +244,6 @@ def _free_name(conn: Connection[Any], given: str, *, adopt: bool) -> tuple[str, 
             "a stream table needs a name of its own",
             "choose another name, drop it first, or use create_or_replace",
         )
-    return found, name
 
 
 def _to_lock(
@@ -192,7 +255,7 @@ def _to_lock(
     tables: list[StreamTable] = []
     for relation in compiled.analysis.relations.values():
         st = streams.find_by_relid(conn, relation.source.oid)
-        tables += upstream(conn, st) if st is not None else ()
+        tables += together(conn, st) if st is not None else ()
     buffers = buffers_of(conn, tables)
     if choice.engine == "spark":
         buffers += buffers_to_share(conn, [oid for oid, _ in captured(compiled)])
@@ -236,18 +299,22 @@ def _record(
             reason=reason(choice, request.mode),
             cdc_mode=request.cdc_mode,
             publish=request.publish,
-            plan=stored_plan(plan, columns, hashed)
+            plan=stored_plan(plan, columns, hashed, has_long_keys=request.has_long_keys)
             | more_plan(conn, compiled, choice, publish=request.publish),
             key_columns=key,
             pinned_settings=read_pinned(conn),
         ),
     )
     streams.record_dependencies(conn, pgt_id, dependencies_of(conn, compiled))
-    state = None
-    if plan is not None and plan.root is not None and request.publish:
-        state = state_name(pgt_id)
-        create_state(conn, plan, state)
-    return pgt_id, Target(qualified_name(*name), columns, key, hashed, state)
+    streams.record_function_uses(conn, pgt_id, functions_of(compiled))
+    state, kept = state_names(pgt_id, plan) if request.publish else (None, ())
+    shown, partition = qualified_name(*name), partition_of(plan)
+    target = Target(
+        shown, columns, key, hashed, state, partition, kept, has_long_keys=request.has_long_keys
+    )
+    if plan is not None:
+        create_states(conn, plan, target)
+    return pgt_id, target
 
 
 def choose_lookup(
@@ -283,7 +350,7 @@ def reason(choice: EngineChoice, mode: str) -> str:
 def _fill(conn: Connection[Any], pgt_id: int) -> None:
     """Fill the new table, after bringing all that it reads to the same epoch."""
     st = streams.get_by_id(conn, pgt_id)
-    move_all(conn, [t.pgt_id for t in movable(upstream(conn, st), st)])
+    move_all(conn, [t.pgt_id for t in movable(together(conn, st), st)])
 
 
 def created(conn: Connection[Any], pgt_id: int, compiled: Compiled) -> Created:

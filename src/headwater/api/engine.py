@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
+from headwater.catalog.model import follows_writers
 from headwater.catalog.settings import read_settings
 from headwater.errors import InvalidArgument, UnsupportedQuery
 from headwater.postgres.compile import Compiled
@@ -71,12 +72,12 @@ def choose_engine(conn: Connection[Any], compiled: Compiled, wanted: str) -> Eng
 
 
 def engine_for(mode: str, engine: str) -> str:
-    """Return what to ask `choose_engine` for; an IMMEDIATE table lives in PostgreSQL."""
-    if mode != "IMMEDIATE":
+    """Return what to ask `choose_engine` for; what writers move lives in PostgreSQL."""
+    if not follows_writers(mode):
         return engine
     if engine == "spark":
         raise InvalidArgument(
-            "an IMMEDIATE table cannot be maintained by Spark",
+            f"a stream table in mode {mode} cannot be maintained by Spark",
             "it is maintained inside the transaction that writes to its sources",
             "leave engine out, or use refresh_mode => 'DIFFERENTIAL'",
         )
@@ -92,6 +93,8 @@ def _environment_fault(conn: Connection[Any], compiled: Compiled) -> str | None:
         return missing
     if compiled.maintenance is None:
         return _unplanned(compiled)
+    if any(r.policy is not None for r in compiled.analysis.relations.values()):
+        return "row-level security applies to the owner, and a copy in the lake would outlast it"
     if not read_pinned(conn)["DateStyle"].startswith("ISO"):
         return "DateStyle is not ISO"
     return None

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
-from headwater.algebra.ops import Aggregate, AntiJoin, Join, Kind, Op, Scan, UnionAll
+from headwater.algebra.calls import Kind
+from headwater.algebra.ops import (
+    Aggregate,
+    AntiJoin,
+    Expand,
+    Join,
+    Op,
+    Scan,
+    SemiJoin,
+    UnionAll,
+    Whole,
+    Window,
+)
 from headwater.algebra.pretty import label, pretty
 from headwater.algebra.walk import scans, walk
 from headwater.api.create import compile_for, reason
@@ -17,14 +29,16 @@ from headwater.catalog import history, streams, traces
 from headwater.catalog.model import Dependency, Refresh, StreamTable
 from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
-from headwater.delta.differentiate import differentiate
+from headwater.delta.recursion import stored_columns
 from headwater.postgres import immediate
-from headwater.postgres.apply import DeltaReader, render_differential
+from headwater.postgres.apply import DeltaReader, change_of, render_differential
+from headwater.postgres.kept import reading_kept
 from headwater.postgres.maintenance import Maintenance
 from headwater.postgres.pending import read_changes
 from headwater.postgres.session import pin
-from headwater.postgres.storage import load_plan, state_name
+from headwater.postgres.storage import load_plan, state_names
 from headwater.postgres.target import Target
+from headwater.postgres.tops import Top
 from headwater.results import Explanation, SparkExplanation, TraceSize
 from headwater.spark.lake import find_lake
 
@@ -52,7 +66,7 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         query=st.defining_query,
         canonical=str(st.canonical_query),
         tree=pretty(plan.view) if plan else "",
-        delta=pretty(_delta(followed)) if followed else "",
+        delta=pretty(change_of(reading_kept(followed, target.kept), target)) if followed else "",
         sql=sql,
         engine=str(st.effective_engine),
         mode=str(st.effective_mode),
@@ -62,8 +76,8 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
         state=target.state,
         lag=lag[0] if lag else None,
         last_refresh=rows[0] if rows else None,
-        operators=operators(followed.view) + _how(conn, st, sources) if followed else (),
-        cost=_costs(conn, st, "" if st.effective_mode == "IMMEDIATE" else sql),
+        operators=operators(followed, target) + _how(conn, st, sources) if followed else (),
+        cost=_costs(conn, st, "" if st.follows_writers else sql),
     )
     return _with_spark(conn, explanation, st, sources) if on_spark else explanation
 
@@ -71,8 +85,8 @@ def explain_st(conn: Connection[Any], name: str) -> Explanation:
 def _how(
     conn: Connection[Any], st: StreamTable, sources: tuple[Dependency, ...]
 ) -> tuple[str, ...]:
-    """What IMMEDIATE adds: locks and the order of triggers."""
-    if st.effective_mode != "IMMEDIATE":
+    """What IMMEDIATE and COMMIT add: locks and the order of triggers."""
+    if not st.follows_writers:
         return ()
     return immediate.describe(conn, st, {d.source_relid: d.source_name for d in sources})
 
@@ -82,15 +96,15 @@ def explain_query(conn: Connection[Any], query: str) -> Explanation:
     compiled, choice = compile_for(conn, query, "AUTO", "auto")
     plan = compiled.incremental
     selects = {s.source.oid: f"SELECT * FROM changes_of({s.source.name})" for s in scans(plan.view)}
-    state = state_name(0) if plan.root else None
-    target = Target("stream_table", plan.columns, plan.key, (), state)
+    state, kept = state_names(0, plan)
+    target = Target("stream_table", plan.columns, plan.key, (), state, kept=kept)
     oids = frozenset(selects)
     explanation = Explanation(
         name=None,
         query=query,
         canonical=compiled.analysis.canonical,
         tree=pretty(plan.view),
-        delta=pretty(_delta(plan)),
+        delta=pretty(change_of(reading_kept(plan, kept), target)),
         sql=render_differential(plan, target, oids, DeltaReader(selects)) or "",
         engine=choice.engine,
         mode="DIFFERENTIAL",
@@ -100,7 +114,7 @@ def explain_query(conn: Connection[Any], query: str) -> Explanation:
         state=state,
         lag=None,
         last_refresh=None,
-        operators=operators(plan.view),
+        operators=operators(plan, target),
         cost={},
     )
     return _on_spark(conn, explanation, choice.placed, target) if choice.placed else explanation
@@ -157,14 +171,9 @@ def _jobs(refresh: Refresh | None) -> int | None:
     return int((refresh.timings or {}).get("spark_jobs", 0))
 
 
-def _delta(plan: Maintenance) -> Op:
-    """The change of what is followed: of the root aggregate's input where there is a state."""
-    return differentiate(plan.root.input if plan.root else plan.view)
-
-
 def _statement(conn: Connection[Any], st: StreamTable, plan: Maintenance, target: Target) -> str:
     """The statement of a refresh, or of a writer, in which every source changed."""
-    if st.effective_mode == "IMMEDIATE":
+    if st.follows_writers:
         return immediate.statement_of(conn, st)
     sources = load_standings(conn, [st.pgt_id])[0].sources
     oids = frozenset(t.source_relid for t in sources)
@@ -185,29 +194,70 @@ def _costs(conn: Connection[Any], st: StreamTable, sql: str) -> dict[str, float]
     return found
 
 
-def operators(view: Op) -> tuple[str, ...]:
+def operators(plan: Maintenance, target: Target) -> tuple[str, ...]:
     """Say for each operator that is not linear how a change goes through it."""
-    return tuple(f"{label(op)}: {how}" for op in walk(view) if (how := _strategy(op)))
+    states: dict[Op, str] = dict(zip(plan.kept, target.kept, strict=False))
+    if plan.root is not None and target.state is not None:
+        states[plan.root] = target.state
+    if stored_columns(plan.view) is not None:
+        return _recursion(plan.view)
+    reserve = _reserve(plan.top, target.kept[-1]) if plan.top and target.kept else {}
+    found = ((op, reserve.get(op) or _strategy(op, states)) for op in walk(plan.view))
+    return tuple(f"{label(op)}: {how}" for op, how in found if how)
 
 
-def _strategy(op: Op) -> str | None:
+def _reserve(top: Top, table: str) -> dict[Op, str]:
+    """Say how ORDER BY … LIMIT follows, of which more rows are stored than are shown."""
+    how = (
+        f"the first {top.kept} rows are stored in {table}: others move up from there, and the"
+        f" sources are read again when fewer than {top.last} are left"
+    )
+    return dict.fromkeys(top.windows, how)
+
+
+def _recursion(view: Op) -> tuple[str, ...]:
+    """Say how a recursion follows whose rows are all in the stream table."""
+    whole = next(op for op in walk(view) if isinstance(op, Whole))
+    inputs = (f"{label(scan)}: {_strategy(scan, {})}" for scan in scans(whole))
+    return f"{label(whole)}: {_LEADING_ON}", *inputs
+
+
+_LEADING_ON = "insertions lead on step by step; what deletions may have taken is rederived"
+
+
+def _strategy(op: Op, states: dict[Op, str]) -> str | None:  # noqa: C901, PLR0911
     match op:
         case Scan():
             return "changes read once"
         case Join():
             return "bilinear: starts from the changes of each side"
-        case AntiJoin():
+        case SemiJoin() | AntiJoin():
             return "keyed by the left row: only rows that a changed right row matches"
+        case Window(keys=keys):
+            if not keys:
+                return "keyed: one partition, recomputed when its input changed"
+            return "keyed: touched partitions are recomputed"
+        case Expand():
+            return "linear"
+        case Whole() if op in states:
+            return f"stored in {states[op]}: {_LEADING_ON}"
+        case Whole():
+            return "recomputed as a whole, before and after, when one of its sources changed"
         case UnionAll():
             return "linear"
-        case Aggregate(calls=calls):
-            return _aggregate_strategy({c.kind for c in calls})
+        case Aggregate():
+            return _aggregate_strategy(op, states.get(op))
     return None
 
 
-def _aggregate_strategy(kinds: set[Kind]) -> str:
+def _aggregate_strategy(op: Aggregate, state: str | None) -> str:
+    kinds = {call.kind for call in op.calls}
+    if state is None:
+        return "keyed: touched groups are recomputed, before and after the change"
     if Kind.OPAQUE in kinds:
-        return "keyed: touched groups are recomputed"
+        return f"keyed, stored in {state}: touched groups are recomputed"
     if kinds & {Kind.MIN, Kind.MAX}:
-        return "keyed: sums add; a group is recomputed when its extremum leaves"
-    return "keyed: sums add, no group is recomputed"
+        return f"keyed, stored in {state}: a group is recomputed when its extremum leaves"
+    if Kind.DISTINCT in kinds:
+        return f"keyed, stored in {state}: sums add, each value has a count of its rows"
+    return f"keyed, stored in {state}: sums add, no group is recomputed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,19 +12,39 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from headwater.api import alter, create, drop, explain, lake, refresh, verify
+from headwater.api import (
+    alter,
+    create,
+    doctor,
+    drop,
+    explain,
+    groups,
+    lake,
+    polling,
+    refresh,
+    restore,
+    tviews,
+    verify,
+)
 from headwater.api.reconcile import reconcile, sweep
 from headwater.catalog import history, install, streams
+from headwater.catalog.leader import wake
 from headwater.catalog.model import Refresh
+from headwater.catalog.rows import cursor_of
 from headwater.embedded import EmbeddedServer, start
 from headwater.errors import AlreadyExists, ServerUnreachable
 from headwater.results import (
     UNCHANGED,
     Created,
+    Diagnosis,
     Edge,
     Explanation,
+    Finding,
     LakeView,
+    Patch,
+    RefreshGroup,
     RefreshResult,
+    Restored,
     Status,
     Unchanged,
     Vacuumed,
@@ -133,6 +153,10 @@ class Headwater:
         install.check_server(self._conn)
         return install.install(self._conn)
 
+    def is_at_home(self) -> bool:
+        """Tell whether the catalog was made in this database, and did not come by a dump."""
+        return install.is_at_home(self._conn)
+
     def uninstall(self) -> None:
         """Remove every trace of headwater; stream tables stay as plain tables."""
         install.uninstall(self._conn)
@@ -158,7 +182,42 @@ class Headwater:
             "publish": publish,
         }
         request = create.make_request(self._conn, name, query, options)
-        return create.create_stream_table(self._conn, request)
+        make = polling.create_polled if request.cdc_mode == "poll" else create.create_stream_table
+        created = make(self._conn, request)
+        wake(self._conn)
+        return created
+
+    def create_tview(  # noqa: PLR0913 - the arguments of the SQL function
+        self,
+        name: str,
+        query: str | None = None,
+        *,
+        key: Sequence[str] | None = None,
+        data: str = "data",
+        view: str | None = None,
+        patches: bool = False,
+    ) -> Created:
+        """Create a table of documents that follow their sources at each commit.
+
+        By convention its name is tv_<entity>, its key pk_<entity>, and `query` becomes the view
+        v_<entity>; without a query that view is there already. With `patches`, what becomes of
+        each document is told, too.
+        """
+        options = {"key": key, "data": data, "view": view, "patches": patches}
+        wanted = tviews.make_tview(self._conn, name, query, options)
+        return tviews.create_tview(self._conn, wanted)
+
+    def patches(self, after: str | None = None, name: str | None = None) -> tuple[Patch, ...]:
+        """Return what became of documents since a position, of all tviews or of one."""
+        return tviews.list_patches(self._conn, after, name)
+
+    def trim_patches(self, before: str | None = None) -> int:
+        """Delete the patches that a reader at that position has read; None: all there are."""
+        return tviews.trim_patches(self._conn, before)
+
+    def patch_position(self) -> str:
+        """Return the position to read patches from for whoever reads the documents now."""
+        return tviews.patch_position(self._conn)
 
     def create_or_replace_stream_table(  # noqa: PLR0913, PLR0917 - the arguments of the SQL function
         self,
@@ -204,11 +263,13 @@ class Headwater:
         means DOWNSTREAM."""
         changes = alter.Changes(schedule, refresh_mode, status, engine, cdc_mode, query)
         alter.alter_stream_table(self._conn, name, changes)
+        wake(self._conn)
         sweep(self._conn)
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> tuple[str, ...]:
         """Drop a stream table; refused while others read it, unless `cascade`."""
         dropped = drop.drop_stream_table(self._conn, name, cascade=cascade)
+        polling.drop_unread(self._conn)
         sweep(self._conn)
         return dropped
 
@@ -218,6 +279,22 @@ class Headwater:
         if result.action == "REINITIALIZE":
             sweep(self._conn)
         return result
+
+    def create_refresh_group(self, group_name: str, members: Sequence[str]) -> None:
+        """Have stream tables always move together, in one transaction to one epoch."""
+        groups.create_refresh_group(self._conn, group_name, members)
+        wake(self._conn)
+
+    def drop_refresh_group(self, group_name: str) -> None:
+        """Let the members of a refresh group move each by itself again."""
+        groups.drop_refresh_group(self._conn, group_name)
+        wake(self._conn)
+
+    def refresh_groups(self) -> tuple[RefreshGroup, ...]:
+        """Return the refresh groups, with their members and the epoch that they stand at."""
+        reconcile(self._conn)
+        with cursor_of(self._conn, RefreshGroup) as cursor:
+            return tuple(cursor.execute("SELECT * FROM pgtrickle.refresh_groups()"))
 
     def pgt_status(self) -> tuple[Status, ...]:
         """Return the state of every stream table."""
@@ -241,6 +318,20 @@ class Headwater:
     def explain_query(self, query: str) -> Explanation:
         """Explain how a query would be maintained, without creating anything."""
         return explain.explain_query(self._conn, query)
+
+    def health_check(self) -> tuple[Finding, ...]:
+        """Return everything that is wrong, each with its fix; nothing if all is well."""
+        return self._rows(Finding, "SELECT * FROM pgtrickle.health_check()")
+
+    def doctor(self, fix: bool = False) -> tuple[Diagnosis, ...]:
+        """Return what is left over, missing or broken; with `fix`, mend it first."""
+        return doctor.examine(self._conn, fix=fix)
+
+    def restore_stream_tables(self) -> tuple[Restored, ...]:
+        """Make a catalog that came out of a dump this database's own; nothing if it is."""
+        restored = restore.restore_stream_tables(self._conn)
+        wake(self._conn)
+        return restored
 
     def verify(self, name: str) -> Verification:
         """Prove a stream table equal to its query, or say by how much it differs."""

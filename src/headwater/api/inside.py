@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import SerializationFailure
 
-from headwater.api.sources import lockable, movable, upstream
+from headwater.api.sources import lockable, movable, together
 from headwater.api.transactions import lock_tables
 from headwater.catalog import streams
 from headwater.catalog.model import StreamTable, Tracking
@@ -36,6 +37,42 @@ def refuse_frozen(conn: Connection[Any]) -> None:
             "the snapshot of this transaction may be older than the last writes to the sources",
             "call it in a transaction of level READ COMMITTED, the default",
         )
+
+
+def refuse_stale(conn: Connection[Any]) -> None:
+    """Raise WrongTransaction, as a 40001, if anybody has committed since the caller's snapshot.
+
+    Asked once the sources are locked: if nobody has, the snapshot shows all that was ever written
+    to them. Which tables a commit was about cannot be told: the snapshot does not show it.
+    """
+    if not (is_inside(conn) and _is_frozen(conn)):
+        return
+    with conn.transaction(force_rollback=True):
+        conn.execute("CREATE TEMPORARY TABLE headwater_now ()")
+        row = conn.execute(_COMMITTED_SINCE).fetchone()
+    if row is not None and row[0]:
+        raise WrongTransaction(
+            "a stream table cannot be filled here: other transactions have committed since the"
+            " snapshot was taken",
+            "what they wrote to the sources would be neither in the fill nor followed later",
+            "begin again, or call it in a transaction of level READ COMMITTED, the default",
+        ) from SerializationFailure("the snapshot is older than the last commit")
+
+
+# The newest xid is that of the subtransaction which made the temporary table a moment ago.
+_COMMITTED_SINCE = """
+WITH taken AS (
+    SELECT pg_current_snapshot() AS snapshot,
+           pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS unseen,
+           (SELECT xmin::text::bigint FROM pg_class
+             WHERE oid = 'pg_temp.headwater_now'::regclass) AS newest
+), later AS (
+    SELECT pg_snapshot_xip(snapshot) AS xid FROM taken
+    UNION ALL
+    SELECT generate_series(unseen, unseen + ((newest - unseen) & 4294967295))::text::xid8 FROM taken
+)
+SELECT EXISTS (SELECT FROM later WHERE pg_xact_status(xid) = 'committed')
+"""
 
 
 def settle(conn: Connection[Any], pgt_ids: list[int]) -> list[int]:
@@ -114,7 +151,7 @@ def _along(conn: Connection[Any], st: StreamTable, source: Tracking) -> list[int
         )
     if st.needs_reinit or not st.is_populated:
         return []
-    tables = movable(upstream(conn, st), st)
+    tables = movable(together(conn, st), st)
     if any(t.status != "ACTIVE" or t.effective_engine == "spark" for t in tables):
         why = f"{source.source_name} was read by others in the transaction that wrote to it"
         streams.mark_for_rebuild(conn, [st.pgt_id], why)

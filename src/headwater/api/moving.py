@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import Connection
 
 from headwater.api.inside import clean_read, settle
-from headwater.catalog import history, streams
+from headwater.catalog import history
 from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.rows import is_inside
@@ -47,6 +47,14 @@ def move(
     return record(conn, standing.table, epoch, outcome, running)
 
 
+def start_spark(conn: Connection[Any]) -> None:
+    """Start Spark unless it runs: that takes seconds, for which nothing should be locked."""
+    lake = get_lake(conn)
+    from headwater.spark.session import start_session  # noqa: PLC0415 - an optional package
+
+    start_session(lake.spark)
+
+
 def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings) -> Outcome:
     """Make one table's rows those of `epoch`, on its engine."""
     if standing.table.effective_engine == "spark":
@@ -54,7 +62,7 @@ def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: S
         from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
 
         return spark.refresh_table(conn, standing, settings, epoch)
-    return refresh_table(conn, standing, settings)
+    return refresh_table(conn, standing, settings, epoch)
 
 
 def record(
@@ -62,11 +70,7 @@ def record(
 ) -> RefreshResult:
     """Record that a table stands at `epoch`, and what it took."""
     counts = outcome.counts
-    streams.record_move(conn, st.pgt_id, epoch)
-    if running is None:
-        history.record_refresh(conn, st.pgt_id, _history(st, epoch, outcome))
-    else:
-        history.finish_refresh(conn, running, _history(st, epoch, outcome))
+    history.record_move(conn, st.pgt_id, epoch, _history(st, epoch, outcome), running)
     return RefreshResult(
         st.qualified_name,
         outcome.action,

@@ -10,51 +10,75 @@ from headwater.api.alter import recompile
 from headwater.api.inside import refuse_frozen
 from headwater.api.transactions import lock_tables
 from headwater.catalog import streams, tracking
-from headwater.catalog.model import StreamTable
-from headwater.errors import SourceDropped
-from headwater.postgres.capture import find_gap, sync_capture
+from headwater.catalog.alerts import send_alert
+from headwater.catalog.model import StreamTable, Tracking
+from headwater.errors import HeadwaterError, MissingRights, SourceDropped
+from headwater.postgres.capture import find_gap, is_stale, sync_capture
+from headwater.results import RefreshResult
+
+_FOUND = """
+SELECT (SELECT string_agg(d.source_name, ', ' ORDER BY d.source_name)
+          FROM pgtrickle.pgt_dependencies d LEFT JOIN pg_class c ON c.oid = d.source_relid
+         WHERE d.pgt_id = %(id)s AND c.oid IS NULL) AS gone,
+       pgtrickle.forbidden_to(%(id)s) AS forbidden,
+       pgtrickle.alteration_of(%(id)s) AS drift
+"""
 
 
-def repair_sources(conn: Connection[Any], st: StreamTable) -> None:
+def repair_sources(conn: Connection[Any], st: StreamTable) -> RefreshResult | None:
     """Find out whether the sources still are what the plan was made for.
 
-    A dropped source is an error; a changed one is compiled again; broken capture is put back. In
-    the last two cases the next refresh rebuilds the table.
+    A dropped source is an error, and so is one that may not be read. Over an altered
+    one the query is compiled and computed again, and that is returned. Broken capture is put back,
+    and the next refresh rebuilds the table.
     """
-    drifted = _drifted(conn, st)
-    if drifted:
-        recompile(conn, st, f"{', '.join(drifted)} was altered")
-    elif st.follows_changes:
-        _repair_capture(conn, st)
-
-
-def _drifted(conn: Connection[Any], st: StreamTable) -> list[str]:
-    rows = conn.execute(
-        "SELECT d.source_name, c.oid IS NULL AS is_gone, d.fingerprint IS DISTINCT FROM"
-        " pgtrickle.source_fingerprint(d.source_relid, d.columns_used) AS is_other"
-        " FROM pgtrickle.pgt_dependencies d LEFT JOIN pg_class c ON c.oid = d.source_relid"
-        " WHERE d.pgt_id = %s ORDER BY 1",
-        (st.pgt_id,),
-    ).fetchall()
-    gone = [name for name, is_gone, _ in rows if is_gone]
+    [(gone, forbidden, drift)] = conn.execute(_FOUND, {"id": st.pgt_id}).fetchall()
     if gone:
-        fault = SourceDropped(
-            f"{st.qualified_name} reads {', '.join(gone)}, which no longer exists",
-            "it was dropped",
-            "restore it and alter the stream table to its query, or drop the stream table",
-        )
-        streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
-        raise fault
-    return [name for name, _, changed in rows if changed]
+        raise _recorded(conn, st, _dropped(st, gone))
+    if forbidden:
+        raise _recorded(conn, st, _forbidden(st, forbidden))
+    if drift:
+        return recompile(conn, st, st.reinit_reason or drift)
+    if st.follows_changes:
+        _repair_capture(conn, st)
+    return None
+
+
+def _recorded(conn: Connection[Any], st: StreamTable, fault: HeadwaterError) -> HeadwaterError:
+    streams.update_stream_table(conn, st.pgt_id, status="ERROR", last_error=str(fault))
+    return fault
+
+
+def _dropped(st: StreamTable, gone: str) -> SourceDropped:
+    return SourceDropped(
+        f"{st.qualified_name} reads {gone}, which no longer exists",
+        "it was dropped",
+        "restore it and alter the stream table to its query, or drop the stream table",
+    )
+
+
+def _forbidden(st: StreamTable, forbidden: str) -> MissingRights:
+    return MissingRights(
+        f"the owner of {st.qualified_name} may no longer read {forbidden}",
+        "writers maintain the table with the rights of its owner",
+        "GRANT SELECT, and USAGE of the schema, to the owner again, then refresh the table",
+    )
 
 
 def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
-    """Put missing triggers back; whoever reads that source is then rebuilt."""
+    """Put missing triggers back: whoever reads that source is then rebuilt. Those for columns that
+    only others read, and that were altered, are made anew."""
     relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     for source in tracking.list_tracking(conn, [*relids, st.pgt_relid]):
-        if find_gap(conn, source) is None:
-            continue
-        refuse_frozen(conn)
-        with conn.transaction():
-            lock_tables(conn, [source.source_name])
-            sync_capture(conn, source.source_relid)
+        gap = find_gap(conn, source)
+        if gap is not None or is_stale(conn, source):
+            _resync_capture(conn, source, gap)
+
+
+def _resync_capture(conn: Connection[Any], source: Tracking, gap: str | None) -> None:
+    refuse_frozen(conn)
+    with conn.transaction():
+        lock_tables(conn, [source.source_name])
+        if gap is not None:
+            send_alert(conn, "capture_broken", None, source=source.source_name, reason=gap)
+        sync_capture(conn, source.source_relid)

@@ -22,21 +22,39 @@ WITH RECURSIVE upstream AS (
 )
 SELECT pgt_id FROM upstream
 """
+EMPTIED = "HW302"  # what pgtrickle.refuse_rewritten raises
+_READS = """
+SELECT st.pgt_relid::int8, below.pgt_relid::int8 AS below FROM pgtrickle.pgt_stream_tables st
+  LEFT JOIN (pgtrickle.pgt_dependencies d
+             JOIN pgtrickle.pgt_stream_tables below ON below.pgt_relid = d.source_relid)
+    ON d.pgt_id = st.pgt_id
+ ORDER BY 1, 2
+"""
 _KINDS = {"r": "TABLE", "p": "TABLE", "v": "VIEW", "m": "MATERIALIZED_VIEW", "f": "FOREIGN_TABLE"}
 
 
 def dependencies_of(conn: Connection[Any], compiled: Compiled) -> tuple[Dependency, ...]:
     """Return everything that a compiled query reads, views on the way included."""
-    used = columns_used(compiled.maintenance.view) if compiled.maintenance else {}
+    relations = compiled.analysis.relations.values()
+    if compiled.maintenance is None:
+        used = {r.source.oid: tuple(sorted(r.used)) for r in relations}
+    else:
+        used = columns_used(compiled.maintenance.view)
     found = []
-    for relation in compiled.analysis.relations.values():
+    for relation in relations:
         oid = relation.source.oid
         columns = used.get(oid, ())
         is_stream_table = streams.find_by_relid(conn, oid) is not None
         kind = "STREAM_TABLE" if is_stream_table else _KINDS[relation.kind]
         mark = _fingerprint(conn, oid, columns)
-        found.append(Dependency(0, oid, kind, relation.source.name, columns, mark))
+        policy = relation.policy.recorded if relation.policy else None
+        found.append(Dependency(0, oid, kind, relation.source.name, columns, mark, policy))
     return tuple(found)
+
+
+def functions_of(compiled: Compiled) -> tuple[int, ...]:
+    """Return the functions of a compiled query that somebody may replace."""
+    return tuple({f.oid for f in compiled.analysis.functions if not f.is_built_in})
 
 
 def _fingerprint(conn: Connection[Any], oid: int, columns: Iterable[str]) -> Any:
@@ -57,12 +75,9 @@ def captured(compiled: Compiled) -> tuple[tuple[int, str], ...]:
 
 def reads(conn: Connection[Any]) -> dict[int, list[int]]:
     """Return for each stream table, by oid, the stream tables that it reads."""
-    tables = {st.pgt_id: st.pgt_relid for st in streams.list_stream_tables(conn)}
-    relids = set(tables.values())
-    found: dict[int, list[int]] = {relid: [] for relid in tables.values()}
-    for dependency in streams.list_all_dependencies(conn):
-        if dependency.source_relid in relids:
-            found[tables[dependency.pgt_id]].append(dependency.source_relid)
+    found: dict[int, list[int]] = {}
+    for relid, below in conn.execute(_READS).fetchall():
+        found.setdefault(relid, []).extend([below] if below is not None else [])
     return found
 
 
@@ -70,6 +85,14 @@ def upstream(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
     """Return the stream table and all that it reads, upstream first; no others are loaded."""
     ids = [row[0] for row in conn.execute(_UPSTREAM, (st.pgt_id,)).fetchall()]
     return tuple(standing.table for standing in load_standings(conn, ids))
+
+
+def together(conn: Connection[Any], st: StreamTable) -> tuple[StreamTable, ...]:
+    """Return the stream table and all that a refresh of it moves, each after what it reads: what
+    it reads, whoever shares a refresh group with those, and so on."""
+    row = conn.execute("SELECT pgtrickle.moved_with(%s)", (st.pgt_id,)).fetchone()
+    assert row is not None
+    return tuple(standing.table for standing in load_standings(conn, row[0]))
 
 
 def lockable(conn: Connection[Any], relids: Iterable[int]) -> list[str]:
@@ -83,6 +106,16 @@ def lockable(conn: Connection[Any], relids: Iterable[int]) -> list[str]:
     return [row[0] for row in rows]
 
 
+def find_rewritten(conn: Connection[Any], pgt_ids: list[int]) -> str | None:
+    """Name the sources of these tables that this snapshot shows empty though they may not be.
+
+    TRUNCATE, and ALTER TABLE where it rewrites a table, do so to every older snapshot. Asked after
+    the sources were read: whoever has read one keeps such commands from it.
+    """
+    row = conn.execute("SELECT pgtrickle.rewritten_since(%s)", [pgt_ids]).fetchone()
+    return row[0] if row else None
+
+
 def buffers_to_share(conn: Connection[Any], oids: Iterable[int]) -> list[str]:
     """Return the buffers of sources that are captured already: a table on Spark may share the
     traces of those who read them."""
@@ -90,9 +123,9 @@ def buffers_to_share(conn: Connection[Any], oids: Iterable[int]) -> list[str]:
 
 
 def movable(tables: Iterable[StreamTable], st: StreamTable) -> tuple[StreamTable, ...]:
-    """Return those of the tables that a refresh of `st` moves: IMMEDIATE ones stand at every
-    snapshot by themselves."""
-    return tuple(t for t in tables if t.effective_mode != "IMMEDIATE" or t.pgt_id == st.pgt_id)
+    """Return those of the tables that a refresh of `st` moves: those that writers move stand at
+    every snapshot by themselves."""
+    return tuple(t for t in tables if not t.follows_writers or t.pgt_id == st.pgt_id)
 
 
 def buffers_of(conn: Connection[Any], tables: Iterable[StreamTable]) -> list[str]:

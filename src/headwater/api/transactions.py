@@ -27,6 +27,24 @@ def one_snapshot(conn: Connection[Any]) -> Iterator[None]:
         conn.isolation_level = None
 
 
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+COMMIT = "COMMIT"
+
+
+@contextmanager
+def undone_on_error(conn: Connection[Any]) -> Iterator[None]:
+    """Run the block, which sends BEGIN and COMMIT itself, and roll back if it fails.
+
+    So these two can go in batches with others, and wait for no answer of their own.
+    """
+    try:
+        yield
+    except BaseException:
+        if not conn.closed:
+            conn.rollback()
+        raise
+
+
 def lock_tables(conn: Connection[Any], names: Iterable[str], *, wait: bool = True) -> None:
     """Lock tables against writers and other refreshes, not against readers.
 

@@ -16,11 +16,13 @@ from headwater.catalog.model import StreamTable, TraceRow
 from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
 from headwater.postgres.quote import WEIGHT, identifier, listed
+from headwater.postgres.render import Renderer
 from headwater.postgres.session import pin
 from headwater.postgres.storage import load_plan
 from headwater.results import Verification
 from headwater.spark.lake import get_lake
 from headwater.sql.analyse import describe
+from headwater.sql.clock import NOW
 
 
 def verify(conn: Connection[Any], name: str) -> Verification:
@@ -44,7 +46,9 @@ def verify(conn: Connection[Any], name: str) -> Verification:
             if st.effective_mode == "DIFFERENTIAL":
                 move_all(conn, [t.pgt_id for t in tables])
             copies = traces.list_traces(conn, st.pgt_id)
-            pin(conn, standings[-1], read_settings(conn))
+            clock = streams.get_by_id(conn, st.pgt_id).data_timestamp
+            now = {NOW: clock.isoformat()} if clock is not None else {}
+            pin(conn, standings[-1], read_settings(conn), **now)
             if st.publish:
                 missing, extra, rows = _compare(conn, st)
             else:
@@ -58,7 +62,11 @@ def verify(conn: Connection[Any], name: str) -> Verification:
 def _compare(conn: Connection[Any], st: StreamTable) -> tuple[int, int, int]:
     """Rows of the query that the table lacks, rows it has too many, and rows it has."""
     shown = _shown(conn, st)
-    query = f"SELECT {shown} FROM ({st.canonical_query}) AS q"
+    plan, _ = load_plan(st)
+    wanted = str(st.canonical_query)
+    if plan is not None and plan.is_chosen:
+        wanted = Renderer().render(plan.view).sql
+    query = f"SELECT {shown} FROM ({wanted}) AS q"
     table = f"SELECT {shown} FROM {st.qualified_name}"
     return _counted(conn, query, table, f"SELECT count(*) FROM {st.qualified_name}")
 
@@ -80,7 +88,8 @@ def _compare_lake(conn: Connection[Any], st: StreamTable, own: TraceRow) -> tupl
 
 def _shown(conn: Connection[Any], st: StreamTable) -> str:
     """The columns, as text where values cannot be compared."""
-    columns = describe(conn, f"SELECT * FROM {st.qualified_name}")
+    own = listed(identifier(c.name) for c in load_plan(st)[1].columns)
+    columns = describe(conn, f"SELECT {own} FROM {st.qualified_name}")
     return listed(
         identifier(c.name) if c.type.equality else f"({identifier(c.name)})::text" for c in columns
     )
