@@ -17,7 +17,8 @@ from headwater.database.values import is_several, loader_of, merged
 from headwater.database.verbs import VERBS
 from headwater.sql.functions import PINNED_SETTINGS
 
-MIGRATION = files("headwater.catalog") / "migrations" / "0003_database.sql"
+MIGRATIONS = files("headwater.catalog") / "migrations"
+MIGRATION = MIGRATIONS / "0003_database.sql"
 
 
 def test_parameters_become_literals() -> None:
@@ -52,7 +53,7 @@ def test_texts_of_the_server_become_values() -> None:
 
 
 def test_functions_call_verbs_that_exist() -> None:
-    text = MIGRATION.read_text()
+    text = "".join(file.read_text() for file in MIGRATIONS.iterdir())
     text += (files("headwater.database") / "pgivm.sql").read_text()
     called = set(re.findall(r"carry_out\(\s*'(\w+)'", text))
     assert called == set(VERBS)

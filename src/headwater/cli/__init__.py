@@ -9,14 +9,20 @@ import click
 from headwater.cli.alter import alter
 from headwater.cli.boundary import Cli
 from headwater.cli.create import create
+from headwater.cli.create_tview import create_tview
 from headwater.cli.demo import demo
+from headwater.cli.doctor import doctor
 from headwater.cli.drop import drop
 from headwater.cli.explain import explain
 from headwater.cli.graph import graph
+from headwater.cli.group import group
+from headwater.cli.health import health
 from headwater.cli.history import history
 from headwater.cli.init import init
 from headwater.cli.lake_view import lake_view
+from headwater.cli.patches import patches
 from headwater.cli.refresh import refresh
+from headwater.cli.run import run
 from headwater.cli.serve_requests import serve_requests
 from headwater.cli.status import status
 from headwater.cli.target import DEFAULT_HOME, SparkOption, Target
@@ -81,7 +87,7 @@ def main(ctx: click.Context, /, **named: Any) -> None:
 
 
 for _command in (
-    init, create, alter, drop, refresh, status, history, graph, explain, verify, lake_view,
-    vacuum, serve_requests, uninstall, demo, version,
+    init, create, create_tview, alter, drop, refresh, group, run, status, health, doctor, history,
+    graph, explain, verify, patches, lake_view, vacuum, serve_requests, uninstall, demo, version,
 ):  # fmt: skip
     main.add_command(_command)

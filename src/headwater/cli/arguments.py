@@ -12,10 +12,10 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODES = click.Choice(
-    ["AUTO", "DIFFERENTIAL", "FULL", "IMMEDIATE", "INCREMENTAL"], case_sensitive=False
+    ["AUTO", "DIFFERENTIAL", "FULL", "IMMEDIATE", "COMMIT", "INCREMENTAL"], case_sensitive=False
 )
 ENGINES = click.Choice(["auto", "postgres", "spark"], case_sensitive=False)
-CDC_MODES = click.Choice(["trigger", "auto", "wal"], case_sensitive=False)
+CDC_MODES = click.Choice(["trigger", "auto", "wal", "poll"], case_sensitive=False)
 STATUSES = click.Choice(["ACTIVE", "SUSPENDED"], case_sensitive=False)
 QUERY_FORM = "QUERY|-|@FILE"
 SCHEDULE_HELP = "How often: 30s, 5m, 1h30m, a cron line, or `calculated`: as its readers need it."

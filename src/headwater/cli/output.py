@@ -23,6 +23,7 @@ COLOURS = {
     "DIFFERENTIAL": "green", "FULL": "yellow", "REINITIALIZE": "yellow", "NO_DATA": "dim",
     "SKIP": "yellow",
     "equal": "green", "different": "bold red",
+    "marked": "yellow", "rebuilt": "green", "failed": "bold red", "gone": "bold red",
 }  # fmt: skip
 _NO_WIDTH = 2000  # columns where nobody looks at lines: a reader of a pipe wants them whole
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400

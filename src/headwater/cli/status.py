@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,22 +12,38 @@ from headwater.cli.output import print_json, print_table
 from headwater.cli.target import Target
 
 if TYPE_CHECKING:
-    from headwater.results import Status
+    from headwater.results import Finding, Status
 
 
 @click.command()
 @json_option
 @click.pass_obj
 def status(target: Target, as_json: bool) -> None:
-    """Show every stream table, its mode, and how old its data are."""
+    """Show every stream table, its mode, and how old its data are; then whether all is well."""
     with target.connect() as hw:
         statuses = hw.pgt_status()
+        findings = () if as_json else hw.health_check()
     if as_json:
         print_json(statuses)
     elif statuses:
         print_statuses(statuses)
+        print_verdict(findings)
     else:
         click.echo("no stream tables yet: see `headwater create --help`")
+
+
+def print_verdict(findings: Sequence[Finding]) -> None:
+    """Say at a glance whether all is well, and if not, what is not."""
+    click.echo()
+    if not findings:
+        click.secho("all is well", fg="green")
+    for finding in findings:
+        colour = "red" if finding.severity == "error" else "yellow"
+        subject = f"{finding.subject}: " if finding.subject else ""
+        what = finding.detail.splitlines()[0]
+        click.echo(f"{click.style(finding.severity, fg=colour)}: {subject}{what}")
+    if findings:
+        click.echo("how to fix it: headwater health")
 
 
 def print_statuses(statuses: Iterable[Status]) -> None:

@@ -33,18 +33,23 @@ class Target:
             hw.init()
             yield hw
 
+    def lake_url(self) -> str:
+        """Return where the Spark engine stores its data."""
+        from headwater.api.facade import default_lake  # noqa: PLC0415
+
+        return self.lake or default_lake(self.home or DEFAULT_HOME)
+
     @contextmanager
     def open(self) -> Iterator[Headwater]:
         """Connect to a database as it is; close when the block ends."""
         from headwater.api import Headwater  # noqa: PLC0415 - drivers load longer than help may
-        from headwater.api.facade import default_lake  # noqa: PLC0415
         from headwater.embedded import start  # noqa: PLC0415
         from headwater.spark.lake import Lake  # noqa: PLC0415
         from headwater.spark.session import SparkOptions  # noqa: PLC0415
 
         home = Path(self.home or DEFAULT_HOME)
         spark = SparkOptions(self.spark_master, self.spark_options)
-        lake = Lake(self.lake or default_lake(home), {}, spark)
+        lake = Lake(self.lake_url(), {}, spark)
         if self.dsn is not None:
             with Headwater(self.dsn, lake=lake) as hw:
                 yield hw

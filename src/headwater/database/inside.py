@@ -11,7 +11,7 @@ import psycopg
 from psycopg import Connection
 
 from headwater.api.facade import Headwater
-from headwater.api.sources import upstream
+from headwater.api.sources import together
 from headwater.catalog import install, streams
 from headwater.catalog.settings import read_settings
 from headwater.database.session import Session
@@ -25,8 +25,8 @@ TOUCHED = (
     *PINNED_SETTINGS,
     *COSTS,
     *("search_path", "jit", "work_mem", "synchronous_commit", "client_min_messages", "role"),
-    "enable_seqscan",
-    *("pg_trickle.refreshing", "pg_trickle.installing", "pg_trickle.caller"),
+    *("enable_seqscan", "enable_mergejoin"),
+    *("pg_trickle.refreshing", "pg_trickle.installing", "pg_trickle.capturing"),
     *("pg_trickle.snapshot", "pg_trickle.refresher"),
 )
 
@@ -83,7 +83,7 @@ def needs_spark(conn: Connection[Any], verb: str, arguments: Mapping[str, Any]) 
         return "publish => false keeps the result in the lake"
     if verb in ("refresh_stream_table", "verify_stream_table", "alter_stream_table"):
         st = streams.find_stream_table(conn, str(arguments.get("name")))
-        on_spark = [t for t in upstream(conn, st) if t.effective_engine == "spark"] if st else []
+        on_spark = [t for t in together(conn, st) if t.effective_engine == "spark"] if st else []
         if on_spark and _computes(verb, arguments):
             return f"{on_spark[0].qualified_name} is maintained by Spark"
     return None

@@ -18,7 +18,7 @@ from headwater.catalog.model import StreamTable
 from headwater.catalog.names import quote_identifier, split_name
 from headwater.errors import ForeignExtension, InvalidArgument
 from headwater.postgres.quote import identifier, listed
-from headwater.postgres.storage import state_name
+from headwater.postgres.storage import empty_states
 from headwater.sql.analyse import describe
 
 OURS = "headwater:"  # begins the comment on a schema that we made
@@ -52,7 +52,35 @@ def _create(conn: Connection[Any], arguments: Mapping[str, Any], *, adopt: bool)
     request = make_request(conn, name, query, {**_OPTIONS, "adopt": adopt})
     made = create_stream_table(conn, request)
     st = streams.get_stream_table(conn, made.name)
+    _depend(conn, st)
     return {"rows": _count(conn, st), "warnings": [*made.warnings, *_index_notes(st)]}
+
+
+def _depend(conn: Connection[Any], st: StreamTable) -> None:
+    """Let the server know which tables the IMMV reads, so that only CASCADE drops them.
+
+    Not so stream tables: they may be built anew. Without the event trigger that takes the view away
+    again, it would outlive the IMMV.
+    """
+    row = conn.execute(_READS, [st.pgt_id]).fetchone()
+    if row is None or not row[0]:
+        return
+    conn.execute("SELECT set_config('pg_trickle.installing', 'on', true)")
+    conn.execute(
+        f"CREATE OR REPLACE VIEW pgtrickle_state.reads_{st.pgt_id} AS SELECT FROM {listed(row[0])}"
+    )
+    conn.execute("SELECT set_config('pg_trickle.installing', 'off', true)")
+
+
+_READS = """
+SELECT ARRAY(SELECT d.source_relid::regclass::text FROM pgtrickle.pgt_dependencies d
+               JOIN pg_class c ON c.oid = d.source_relid
+              WHERE d.pgt_id = %s AND c.relkind IN ('r', 'p')
+                AND d.source_relid NOT IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables
+                                            WHERE pgt_relid IS NOT NULL)
+              ORDER BY d.source_relid)
+ WHERE EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'pgivm_follow_drop')
+"""
 
 
 def refresh_immv(hw: Headwater, arguments: Mapping[str, Any]) -> Any:
@@ -162,9 +190,7 @@ def _empty(conn: Connection[Any], st: StreamTable) -> None:
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'on', true)")
     conn.execute(f"DELETE FROM {st.qualified_name}")
     conn.execute("SELECT set_config('pg_trickle.refreshing', 'off', true)")
-    row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", [state_name(st.pgt_id)]).fetchone()
-    if row is not None and row[0]:
-        conn.execute(f"TRUNCATE {state_name(st.pgt_id)}")
+    empty_states(conn, st)
     streams.update_stream_table(conn, st.pgt_id, is_populated=False)
 
 

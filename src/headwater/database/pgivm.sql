@@ -65,3 +65,56 @@ BEGIN ATOMIC
     SELECT format('SELECT pgivm.restore_immv(%L, %L);', i.immvrelid::text, i.viewdef)
       FROM pgivm.pg_ivm_immv i ORDER BY i.immvrelid::text;
 END;
+
+-- An IMMV depends on the tables that it reads: those are only dropped with CASCADE, and it goes too. What
+-- says so to the server is a view of no columns over them, `pgtrickle_state.reads_<id>`.
+CREATE OR REPLACE FUNCTION pgivm.follow_drop() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    dropped oid[] := ARRAY(SELECT o.objid FROM pg_event_trigger_dropped_objects() o);
+    views text[] := ARRAY(SELECT o.object_name FROM pg_event_trigger_dropped_objects() o
+                           WHERE o.object_type = 'view' AND o.schema_name = 'pgtrickle_state');
+    immvs text[];
+    doomed text;
+BEGIN
+    IF to_regclass('pgtrickle.pgt_stream_tables') IS NULL THEN  -- headwater itself is dropped
+        RETURN;
+    END IF;
+    IF NOT pgtrickle.is_at_home() THEN  -- the oids on record are those of another database
+        RETURN;
+    END IF;
+    immvs := ARRAY(
+        SELECT st.pgt_relid::regclass::text
+          FROM pgtrickle.pgt_stream_tables st JOIN pg_class c ON c.oid = st.pgt_relid
+         WHERE st.refresh_mode = 'IMMEDIATE' AND 'reads_' || st.pgt_id = ANY (views)
+           AND EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
+                        WHERE d.pgt_id = st.pgt_id AND d.source_relid = ANY (dropped))
+         ORDER BY st.pgt_id);
+    FOREACH doomed IN ARRAY immvs LOOP
+        RAISE NOTICE 'drop cascades to table %', doomed;
+    END LOOP;
+    IF immvs <> '{}' THEN  -- all at once: none is left to be told that its source is gone
+        EXECUTE format('DROP TABLE IF EXISTS %s CASCADE', array_to_string(immvs, ', '));
+    END IF;
+    FOR doomed IN
+        SELECT c.oid::regclass::text FROM pg_class c
+         WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'v'
+           AND starts_with(c.relname, 'reads_')
+           AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables st JOIN pg_class t ON t.oid = st.pgt_relid
+                            WHERE c.relname = 'reads_' || st.pgt_id)
+    LOOP
+        EXECUTE format('DROP VIEW %s', doomed);
+    END LOOP;
+END
+$$;
+
+-- Only a superuser may create event triggers. Without one, nothing is known to depend on a source.
+DO $$
+BEGIN
+    IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+       AND NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'pgivm_follow_drop') THEN
+        CREATE EVENT TRIGGER pgivm_follow_drop ON sql_drop EXECUTE FUNCTION pgivm.follow_drop();
+    END IF;
+END
+$$;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,7 @@ from headwater.catalog.requests import (
 )
 from headwater.catalog.settings import SETTINGS
 from headwater.database.verbs import carry_out
-from headwater.errors import HeadwaterError, LockTimeout, MissingRights, RequestLost
+from headwater.errors import HeadwaterError, LockTimeout, MissingRights, RequestLost, Unavailable
 from headwater.sql.functions import PINNED_SETTINGS
 
 POLL_SECONDS = 5.0  # a notification comes sooner; this is for those that got lost
@@ -69,13 +70,33 @@ def serve_waiting(conn: Connection[Any], report: Report) -> int:
     return count
 
 
-def serve_forever(conn: Connection[Any], report: Report, until: Callable[[], bool]) -> None:
+def serve_forever(
+    conn: Connection[Any],
+    report: Report,
+    until: Callable[[], bool],
+    poll_seconds: float = POLL_SECONDS,
+) -> None:
     """Carry requests out as they come, until told to stop; between two requests only."""
     conn.execute(f"LISTEN {CHANNEL}")
     while not until():
         serve_waiting(conn, report)
-        for _ in conn.notifies(timeout=POLL_SECONDS, stop_after=1):
+        for _ in conn.notifies(timeout=poll_seconds, stop_after=1):
             pass  # what it says is in the table
+
+
+def serve_until(
+    connect: Callable[[], Connection[Any]], report: Report, over: threading.Event
+) -> None:
+    """Carry requests out until `over`, on a connection that is made anew when it is lost.
+
+    While another process serves them, wait for it to end.
+    """
+    while not over.is_set():
+        try:
+            with connect() as conn, serving(conn):
+                serve_forever(conn, report, over.is_set, poll_seconds=1.0)
+        except (Unavailable, psycopg.OperationalError):
+            over.wait(POLL_SECONDS)  # the daemon itself says that the server is away
 
 
 def _serve(conn: Connection[Any], request: Request) -> Exception | None:

@@ -32,6 +32,10 @@ def _create(hw: Headwater, arguments: Arguments) -> Any:
     return asdict(hw.create_stream_table(**arguments))
 
 
+def _create_tview(hw: Headwater, arguments: Arguments) -> Any:
+    return asdict(hw.create_tview(**arguments))
+
+
 def _create_or_replace(hw: Headwater, arguments: Arguments) -> Any:
     return asdict(hw.create_or_replace_stream_table(**arguments))
 
@@ -49,8 +53,22 @@ def _refresh(hw: Headwater, arguments: Arguments) -> Any:
     return asdict(hw.refresh_stream_table(**arguments))
 
 
+def _create_group(hw: Headwater, arguments: Arguments) -> Any:
+    hw.create_refresh_group(arguments["group_name"] or "", arguments["members"] or ())
+    return None
+
+
+def _drop_group(hw: Headwater, arguments: Arguments) -> Any:
+    hw.drop_refresh_group(arguments["group_name"] or "")
+    return None
+
+
 def _verify(hw: Headwater, arguments: Arguments) -> Any:
     return asdict(hw.verify(**arguments))
+
+
+def _restore(hw: Headwater, arguments: Arguments) -> Any:
+    return [asdict(restored) for restored in hw.restore_stream_tables(**arguments)]
 
 
 def _explain(hw: Headwater, arguments: Arguments) -> Any:
@@ -82,10 +100,14 @@ def _encode(value: object) -> object:
 VERBS: dict[str, Callable[[Headwater, Arguments], Any]] = {
     "create_stream_table": _create,
     "create_or_replace_stream_table": _create_or_replace,
+    "create_tview": _create_tview,
     "alter_stream_table": _alter,
     "drop_stream_table": _drop,
     "refresh_stream_table": _refresh,
+    "create_refresh_group": _create_group,
+    "drop_refresh_group": _drop_group,
     "verify_stream_table": _verify,
+    "restore_stream_tables": _restore,
     "explain_st": _explain,
     "explain_query": _explain_query,
     "create_immv": create_immv,

@@ -15,8 +15,9 @@ import headwater
 from headwater.cli import main
 
 COMMANDS = [
-    "init", "create", "alter", "drop", "refresh", "status", "history", "graph", "explain",
-    "verify", "lake-view", "vacuum", "serve-requests", "uninstall", "demo", "version",
+    "init", "create", "create-tview", "alter", "drop", "refresh", "group", "run", "status",
+    "health", "doctor", "history", "graph", "explain", "verify", "patches", "lake-view", "vacuum",
+    "serve-requests", "uninstall", "demo", "version",
 ]  # fmt: skip
 # Prints the help without what `import headwater` loads for users of the library, then the names
 # of the packages that were loaded for it.
@@ -44,8 +45,10 @@ def test_help(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_json(name: str) -> None:
-    flags = [o for p in main.commands[name].params if isinstance(p, click.Option) for o in p.opts]
-    assert "--json" in flags
+    command = main.commands[name]
+    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+        flags = [o for p in each.params if isinstance(p, click.Option) for o in p.opts]
+        assert "--json" in flags
 
 
 def test_help_loads_no_driver() -> None:
