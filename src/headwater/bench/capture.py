@@ -16,6 +16,9 @@ from headwater.bench.process import cpu_seconds, is_local
 from headwater.bench.shop import SCHEMA, execute
 
 WRITES = ("INSERT", "UPDATE", "DELETE")
+# Statements of one row are mostly sent as text, which the server parses and plans each time.
+# Prepared ones cost half as much without capture, which then shows twice as much.
+TEXT, PREPARED = "text", "prepared"
 WIDTHS = {"ordinary": 0, "wide": 22}  # text columns beyond the eight of every table
 _COLUMNS = """
     id bigint NOT NULL, customer_id int NOT NULL, status text NOT NULL, quantity int NOT NULL,
@@ -50,6 +53,7 @@ class Case:
     width: str
     write: str
     statement_rows: int
+    sent: str  # as text, or prepared
     captured_us: float
     plain_us: float
     ratio: float  # the median of the rounds' ratios
@@ -114,41 +118,52 @@ class _Bench:
         self._clock = server_clock(conn)
 
     def measure(self, size: int) -> Iterator[Case]:
-        """Insert, update and delete rows, on either table first in turn."""
+        """Insert, update and delete rows; one row in both ways of sending a statement."""
+        for sent in (TEXT, PREPARED) if size == 1 else (PREPARED,):
+            yield from self._measure(size, sent)
+
+    def _measure(self, size: int, sent: str) -> Iterator[Case]:
+        """Write the same in every round, to either table first in turn."""
         seconds: dict[tuple[str, str], list[float]] = {}
         for number in range(self._load.rounds + 1):
             kinds = ("captured", "plain") if number % 2 else ("plain", "captured")
             for write in WRITES:
                 for kind in kinds:
-                    used = self._run(write, kind, size)
+                    used = self._run(write, kind, (size, sent))
                     if number:  # the first round warms up
                         seconds.setdefault((write, kind), []).append(used)
             self._hw.refresh_stream_table(f"{SCHEMA}.{self._width}_stream")
             execute(self._conn, f"VACUUM {self._width}_captured, {self._width}_plain")
         for write in WRITES:
-            yield self._case(write, size, seconds[write, "captured"], seconds[write, "plain"])
+            used_by = seconds[write, "captured"], seconds[write, "plain"]
+            yield self._case(write, (size, sent), *used_by)
 
-    def _case(self, write: str, size: int, captured: list[float], plain: list[float]) -> Case:
+    def _case(
+        self, write: str, how: tuple[int, str], captured: list[float], plain: list[float]
+    ) -> Case:
+        size, sent = how
         ratios = [a / b for a, b in zip(captured, plain, strict=True)]
         per_row = 1e6 / (size * self._load.statements(size))
         return Case(
             self._width,
             write,
             size,
+            sent,
             statistics.median(captured) * per_row,
             statistics.median(plain) * per_row,
             statistics.median(ratios),
             tuple(round(ratio, 3) for ratio in ratios),
         )
 
-    def _run(self, write: str, kind: str, size: int) -> float:
+    def _run(self, write: str, kind: str, how: tuple[int, str]) -> float:
         """Run all statements of a round and return the seconds that they took the server."""
+        size, sent = how
         statement = _statement(write, self._width, kind, size).encode()
         first = self._load.table_rows + 1
         began = self._clock()
         for _ in range(self._load.statements(size)):
             values = {"first": first, "last": first + size - 1, "text": "a value of some length"}
-            self._conn.execute(statement, values, prepare=True)
+            self._conn.execute(statement, values, prepare=sent == PREPARED)
             first += size
         return self._clock() - began
 

@@ -16,8 +16,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headwater.api import Headwater, connect
 from headwater.api.facade import default_lake, open_connection
 from headwater.bench import capture as capturing
+from headwater.bench import commit as committing
 from headwater.bench import immediate as writing
 from headwater.bench import refresh as refreshing
+from headwater.bench import schedule as scheduling
 from headwater.bench.chart import draw
 from headwater.bench.host import describe_host, describe_spark
 from headwater.bench.immediate_report import immediate_json, immediate_tables
@@ -37,6 +39,11 @@ from headwater.bench.shapes import SHAPES
 from headwater.bench.spark_figures import Place, SparkMatrix
 from headwater.bench.spark_report import sorted_out, spark_json, spark_tables, tell
 from headwater.bench.tpch import SCHEMA
+from headwater.bench.tpch_queries import QUERIES
+from headwater.bench.tpch_refresh import TpchMatrix
+from headwater.bench.tpch_refresh import measure as measure_tpch
+from headwater.bench.tpch_report import tell as tell_tpch
+from headwater.bench.tpch_report import tpch_json, tpch_tables
 from headwater.bench.tpch_views import VIEWS
 from headwater.spark.lake import Lake
 from headwater.spark.session import SparkOptions
@@ -217,6 +224,46 @@ def immediate(target: Target, /, server_settings: str, **options: Any) -> None:
 
 
 @bench.command()
+@click.option("--rows", type=click.IntRange(min=1000), default=100_000, show_default=True,
+              help="Lines of the orders, ten for each document.")  # fmt: skip
+@click.option("--transactions", type=click.IntRange(min=1), default=500, show_default=True,
+              help="Transactions in a round.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Rounds per case; the figures are medians.")  # fmt: skip
+@output_options
+@click.pass_obj
+def commit(target: Target, /, server_settings: str, **options: Any) -> None:
+    """Compare transactions on documents that follow at commit with IMMEDIATE and with none.
+
+    In the end the documents are compared with their query; a difference ends the run.
+    """
+    with _open(target, server_settings) as (hw, conn):
+        host: Json = {**describe_host(conn), "clock": capturing.clock_name(conn)}
+        found = committing.measure(hw, options["rows"], options["transactions"], options["repeat"])
+        figures = [_told(cost, committing.tell(cost)) for cost in found]
+    _publish(committing.commit_json(host, figures), committing.commit_tables(figures), options)
+
+
+@bench.command()
+@click.option("--tables", type=click.IntRange(min=1), default=1000, show_default=True,
+              help="Stream tables, over twenty sources.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Cycles, after one to warm up.")  # fmt: skip
+@output_options
+@click.pass_obj
+def schedule(target: Target, /, server_settings: str, **options: Any) -> None:
+    """Measure a cycle of the daemon in which every table is due and none has changes.
+
+    No daemon may run for this database meanwhile.
+    """
+    with _open(target, server_settings) as (hw, conn):
+        host = describe_host(conn)
+        found = scheduling.measure(hw, conn, options["tables"], options["repeat"])
+        rounds = [_told(each, scheduling.tell(each)) for each in found]
+    _publish(scheduling.schedule_json(host, rounds), scheduling.schedule_tables(rounds), options)
+
+
+@bench.command()
 @click.option("--scale", type=Numbers(float), default="0.01,1", show_default=True,
               help="Scales of TPC-H; 1 is 6 million lines.")  # fmt: skip
 @click.option("--changed", type=Numbers(float), default="0.1,1", show_default=True,
@@ -253,6 +300,30 @@ def spark(target: Target, /, server_settings: str, **options: Any) -> None:
     if options["plot"] is not None and figures.cells:
         options["plot"].write_text(draw(figures.cells), encoding="utf-8")
     _publish(spark_json(host, figures), spark_tables(figures), options)
+
+
+@bench.command()
+@click.option("--scale", type=Numbers(float), default="1", show_default=True,
+              help="Scales of TPC-H; 1 is 6 million lines.")  # fmt: skip
+@click.option("--changed", type=Numbers(float), default="0.1", show_default=True,
+              help="Percent of the rows that change.")  # fmt: skip
+@click.option("--queries", type=Names(tuple(QUERIES)), default=",".join(QUERIES),
+              show_default=True, help="Queries to keep up to date.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Changes per cell, after one to warm up; the figures are medians.")  # fmt: skip
+@output_options
+@click.pass_obj
+def tpch(target: Target, /, server_settings: str, **options: Any) -> None:
+    """Compare refreshes on PostgreSQL with computing everything anew, on TPC-H.
+
+    All tables but nation and region change. In the end the stream tables are compared with their
+    queries; a difference ends the run.
+    """
+    matrix = TpchMatrix(options["scale"], options["changed"], options["queries"], options["repeat"])
+    with _open(target, f"{server_settings},search_path={SCHEMA}") as (hw, conn):
+        host = describe_host(conn)
+        cells = [_told(cell, tell_tpch(cell)) for cell in measure_tpch(hw, conn, matrix)]
+    _publish(tpch_json(host, cells), tpch_tables(cells), options)
 
 
 @contextmanager

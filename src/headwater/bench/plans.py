@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection
@@ -15,7 +15,7 @@ from headwater.catalog.settings import read_settings
 from headwater.catalog.standing import load_standings
 from headwater.postgres.apply import DeltaReader, render_differential
 from headwater.postgres.pending import find_pending, read_changes
-from headwater.postgres.refresh import COSTS
+from headwater.postgres.refresh import COSTS, is_small
 from headwater.postgres.session import pin
 from headwater.postgres.storage import load_plan
 
@@ -59,6 +59,7 @@ def explain(conn: Connection[Any], name: str, options: str) -> str:
         plan, target = load_plan(st)
         assert plan is not None, f"{name} is FULL"
         pending = find_pending(conn, standing)
+        target = replace(target, is_small=is_small(standing, pending.rows))
         reader = DeltaReader(read_changes(standing.sources, pending.rows))
         statement = render_differential(plan, target, pending.changed, reader)
         pin(conn, standing, read_settings(conn), **COSTS)

@@ -143,7 +143,7 @@ class _Bench:
         last = self._hw.refresh_stream_table(DIFFERENTIAL)
         self._hw.refresh_stream_table(FULL)
         for name in (DIFFERENTIAL, FULL):
-            _check_equal(self._conn, name, SHAPES[shape])
+            check_equal(self._conn, name, SHAPES[shape])
         median = {name: statistics.median(values) for name, values in self._samples.items()}
         return Cell(
             rows=self._shop.sales,
@@ -232,7 +232,8 @@ def _refreshing_process(hw: Headwater) -> int | None:
     return rows[0].backend_pid if rows else None
 
 
-def _check_equal(conn: Connection[Any], name: str, query: str) -> None:
+def check_equal(conn: Connection[Any], name: str, query: str) -> None:
+    """Raise if a stream table is not its query."""
     row = conn.execute(
         f"SELECT (SELECT count(*) FROM (SELECT * FROM {name} EXCEPT ALL ({query})) AS extra),"
         f" (SELECT count(*) FROM (({query}) EXCEPT ALL SELECT * FROM {name}) AS missing)".encode()

@@ -76,11 +76,11 @@ def _summaries(cells: Sequence[Cell]) -> Table:
 
 def capture_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
     """Return the cases, and how the cost per row grows with the statement."""
-    headings = ("table", "write", "rows per statement", "with capture µs/row", "without µs/row",
-                "ratio", "least", "most")  # fmt: skip
+    headings = ("table", "write", "rows per statement", "sent", "with capture µs/row",
+                "without µs/row", "ratio", "least", "most")  # fmt: skip
     made = tuple(
-        (c.width, c.write, f"{c.statement_rows:,}", f"{c.captured_us:.2f}", f"{c.plain_us:.2f}",
-         times(c.ratio), times(min(c.ratios)), times(max(c.ratios)))
+        (c.width, c.write, f"{c.statement_rows:,}", c.sent, f"{c.captured_us:.2f}",
+         f"{c.plain_us:.2f}", times(c.ratio), times(min(c.ratios)), times(max(c.ratios)))
         for c in cases
     )  # fmt: skip
     grown = tuple((case, times(ratio)) for case, ratio in linearity(cases).items())

@@ -1,4 +1,4 @@
-"""The data of `bench spark`: the tables of TPC-H at a scale, and changes of a given size.
+"""The data of `bench spark` and `bench tpch`: TPC-H at a scale, and changes of a given size.
 
 As in the specification, but for two things: text stands where it has char(n), and foreign keys are
 all enforced.
@@ -56,6 +56,16 @@ _TABLES = (
       FOREIGN KEY (l_partkey, l_suppkey) REFERENCES partsupp"""),
 )  # fmt: skip
 
+# What is indexed beside the primary keys, as the rules of the benchmark allow.
+_FOREIGN_KEYS = (
+    ("supplier", "s_nationkey"),
+    ("customer", "c_nationkey"),
+    ("partsupp", "ps_suppkey"),
+    ("orders", "o_custkey"),
+    ("lineitem", "l_partkey, l_suppkey"),
+    ("lineitem", "l_suppkey"),
+)
+
 # Orders to delete and orders to copy under a new key, lines to update: all at random.
 _PICK = """
 CREATE TEMP TABLE picked_orders AS
@@ -91,6 +101,28 @@ UPDATE lineitem l
   FROM picked_lines p
  WHERE (p.l_orderkey, p.l_linenumber) = (l.l_orderkey, l.l_linenumber)"""
 
+# What changes beside orders and lines, in each table its share: balances, offers, new parts.
+_UPDATED = {
+    "customer": ("c_custkey", "c_acctbal = round((random() * 11000 - 1000)::numeric, 2)"),
+    "supplier": ("s_suppkey", "s_acctbal = round((random() * 11000 - 1000)::numeric, 2)"),
+    "partsupp": ("ps_partkey, ps_suppkey",
+                 "ps_supplycost = round((1 + random() * 999)::numeric, 2),"
+                 " ps_availqty = 1 + floor(random() * 9999)"),
+}  # fmt: skip
+_PICKED_ROWS = """
+UPDATE {table} SET {sets} WHERE ({key}) IN (SELECT {key} FROM {table} ORDER BY random() LIMIT
+  greatest(1, round({share} * (SELECT count(*) FROM {table}))::bigint))"""
+_NEW_PARTS = """
+INSERT INTO part
+SELECT {top} + row_number() OVER (), p_name, p_mfgr, p_brand, p_type, p_size, p_container,
+       p_retailprice, p_comment
+  FROM (SELECT * FROM part ORDER BY random() LIMIT
+        greatest(1, round({share} * (SELECT count(*) FROM part))::bigint)) AS p;
+INSERT INTO partsupp
+SELECT p_partkey, s_suppkey, 1 + floor(random() * 9999), round((1 + random() * 999)::numeric, 2), ''
+  FROM part CROSS JOIN (SELECT s_suppkey FROM supplier ORDER BY random() LIMIT 4) AS s
+ WHERE p_partkey > {top}"""
+
 
 def build(conn: Connection[Any], scale: float) -> int:
     """Make the schema anew with all tables at a scale, keys and statistics; return the lines."""
@@ -113,8 +145,8 @@ def build(conn: Connection[Any], scale: float) -> int:
     for table, _, keys in _TABLES:
         added = ", ".join(f"ADD {key.strip()}" for key in _split(keys))
         execute(conn, f"ALTER TABLE {table} {added}")
-    execute(conn, "CREATE INDEX ON lineitem (l_partkey, l_suppkey)")
-    execute(conn, "CREATE INDEX ON orders (o_custkey)")
+    for table, columns in _FOREIGN_KEYS:
+        execute(conn, f"CREATE INDEX ON {table} ({columns})")
     execute(conn, f"VACUUM ANALYZE {', '.join(table for table, _, _ in _TABLES)}")
     return _number(conn, "SELECT count(*) FROM lineitem")
 
@@ -133,6 +165,16 @@ def change(conn: Connection[Any], lines: int, seed: int) -> None:
         execute(conn, _INSERT.format(orders=orders, top=top))
         execute(conn, _DELETE.format(orders=orders))
         execute(conn, _UPDATE)
+
+
+def change_dimensions(conn: Connection[Any], share: float, seed: int) -> None:
+    """Change a share of customers, suppliers and offers, and bring as many new parts."""
+    execute(conn, f"SELECT setseed({seed % 1000 / 1000})")
+    top = _number(conn, "SELECT max(p_partkey) FROM part")
+    with conn.transaction():
+        for table, (key, sets) in _UPDATED.items():
+            execute(conn, _PICKED_ROWS.format(table=table, key=key, sets=sets, share=share))
+        execute(conn, _NEW_PARTS.format(top=top, share=share))
 
 
 def change_one(conn: Connection[Any], table: str, seed: int) -> None:
