@@ -20,7 +20,7 @@ from tests.servers import Debian15, Embedded, Server
 MARKER_OF_DIRECTORY = {"property": "generated", "soak": "soak", "bench": "bench"}
 NOT_RUN = "not run: "
 
-# A run fails by its own change, not by its luck; a soak draws other examples every time.
+# A run fails by its own change, not by its luck; `make generated` draws others every time.
 settings.register_profile(
     "default",
     derandomize=scaled(1) == 1,
@@ -32,6 +32,8 @@ settings.load_profile("default")
 
 # What is meant to run on Spark says so: no other test starts a virtual machine.
 os.environ["PGOPTIONS"] = "-c pg_trickle.default_engine=postgres"
+# Many small statements, most of them new: the virtual machine's first compiler will do for them.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -6,5 +6,5 @@ import os
 
 
 def scaled(count: int) -> int:
-    """Return `count` times HEADWATER_TEST_SCALE (1 unless set; `make soak` sets 50)."""
+    """Return `count` times HEADWATER_TEST_SCALE (1 unless set; `make generated` sets 50)."""
     return count * int(os.environ.get("HEADWATER_TEST_SCALE", "1"))

@@ -21,22 +21,30 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
 
-# fsync stays on, as crash tests need. JIT goes off: compiling takes longer than any query here.
+# A crash here ends processes, never the machine, so what the server wrote is there without fsync.
+# JIT goes off: compiling takes longer than any query here.
 SETTINGS = """
 listen_addresses = ''
 unix_socket_directories = '{home}'
 max_prepared_transactions = 20
 shared_buffers = '32MB'
+max_wal_size = '128MB'
+fsync = off
+full_page_writes = off
 jit = off
 timezone = 'UTC'
 lc_messages = 'C'
 """
 
 
+IN_MEMORY, ENOUGH_BYTES = "/dev/shm", 8 << 30
+
+
 class Server(ABC):
     """One running cluster, reached over a Unix socket as superuser `postgres`.
 
-    It lives in a directory of its own, directly under /tmp because a socket's path must be short.
+    It lives in a directory of its own, whose path is short because a socket's must be: in memory
+    where there is enough, since a database is hundreds of files and most tests make one.
     """
 
     version: ClassVar[int]
@@ -51,7 +59,7 @@ class Server(ABC):
         """Make the cluster in `self.data`, set `self._owner`, and return pg_ctl's directory."""
 
     def __init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix=f"headwater-pg{self.version}-", dir="/tmp"))
+        self.home = Path(tempfile.mkdtemp(prefix=f"headwater-pg{self.version}-", dir=_short_path()))
         self.data = self.home / "data"
         self._owner: pwd.struct_passwd | None = None  # None: the server runs as the user we are
         self._binaries = self._initialise()
@@ -88,10 +96,39 @@ class Server(ABC):
         """Stop and start again; "immediate" is a crash, after which the server recovers."""
         self._pg_ctl("restart", "-m", mode)
 
+    def halt(self) -> None:
+        """Stop, and keep the data for `resume`."""
+        self._pg_ctl("stop", "-m", "fast")
+
+    def resume(self) -> None:
+        """Start again after `halt`."""
+        self._pg_ctl("start")
+
+    def clone(self, dsn: str) -> str:
+        """Copy a database, which nobody may be connected to, as a template; return the new DSN."""
+        name, made = str(conninfo_to_dict(dsn)["dbname"]), f"test_{uuid.uuid4().hex[:12]}"
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}"
+        self._execute(sql.SQL(end).format(sql.Literal(name)))
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        self._execute(statement.format(sql.Identifier(made), sql.Identifier(name)))
+        return self.dsn(made)
+
+    def copy(self, dsn: str, form: Literal["custom", "plain"] = "custom") -> str:
+        """Dump a database, restore the dump into a new one, and return the DSN of that."""
+        made, file = self.create_database(), str(self.home / f"{uuid.uuid4().hex}.dump")
+        self._run(self._binaries, "pg_dump", "--format", form, "--file", file, dsn)
+        if form == "custom":
+            self._run(self._binaries, "pg_restore", "--exit-on-error", "--dbname", made, file)
+        else:
+            stop = "ON_ERROR_STOP=1"
+            self._run(self._binaries, "psql", "--quiet", "-X", "-v", stop, "-f", file, made)
+        return made
+
     def stop(self) -> None:
         """Stop the server and delete its data; a second call does nothing."""
         if self.home.exists():
-            self._pg_ctl("stop", "-m", "immediate")
+            if (self.data / "postmaster.pid").exists():
+                self._pg_ctl("stop", "-m", "immediate")
             shutil.rmtree(self.home)
 
     def _execute(self, statement: sql.Composed) -> None:
@@ -186,6 +223,13 @@ class Debian15(Server):
             "--username=postgres", f"--pgdata={self.data}",
         )  # fmt: skip
         return binaries
+
+
+def _short_path() -> str:
+    try:
+        return IN_MEMORY if shutil.disk_usage(IN_MEMORY).free > ENOUGH_BYTES else "/tmp"
+    except OSError:
+        return "/tmp"
 
 
 @contextmanager

@@ -86,9 +86,13 @@ def _frozen_writer(conn: Connection) -> None:
 
 _EMPTY = (
     "DELETE FROM shop.orders; DELETE FROM shop.customers; DELETE FROM shop.events;"
-    ' DELETE FROM "Mixed Case"."Order"; DELETE FROM shop.readings'
+    ' DELETE FROM "Mixed Case"."Order"; DELETE FROM shop.readings;'
+    " DELETE FROM shop.things"
 )
-_TRUNCATE = 'TRUNCATE shop.customers, shop.orders, shop.events, "Mixed Case"."Order", shop.readings'
+_TRUNCATE = (
+    'TRUNCATE shop.customers, shop.orders, shop.events, "Mixed Case"."Order", shop.readings,'
+    " shop.things"
+)
 
 STEPS: tuple[Step, ...] = (
     Step("nothing", _sql("SELECT"), is_quiet=True),
@@ -103,6 +107,10 @@ STEPS: tuple[Step, ...] = (
             "INSERT INTO shop.events VALUES ('a', 2, 'x'), ('e', 5, 'z')",
             """INSERT INTO "Mixed Case"."Order" VALUES (3, 3, 'three', 'w', 9, 'i', 100)""",
             "INSERT INTO shop.readings VALUES (5, '2024-02-02', 8, 'l'), (15, NULL, 9, 'h')",
+            "INSERT INTO shop.things (id, n, f, doc, span, grid, code, short, lasts) VALUES"
+            " (7, 1.000, 0, '{\"a\": 1}', '[1,4]', '{1,2}', 'a', 'ab', '24 hours'),"
+            " (8, 123456789012345678901234567890.123456789, 'NaN', NULL, NULL, NULL, NULL, 'c',"
+            " NULL)",
         ),
     ),
     Step(
@@ -116,6 +124,10 @@ STEPS: tuple[Step, ...] = (
             """UPDATE "Mixed Case"."Order" SET "A" = a, a = "A", "select" = "user",
                "100%" = "100%" + 1""",
             "UPDATE shop.readings SET value = value * 2, label = 'changed' WHERE day IS NOT NULL",
+            "UPDATE shop.things SET n = n * 1.50, f = -f, doc = '{\"a\" : 1}', mood = 'ok',"
+            " spot = spot + '(1,0)', span = span * '[2,9]', home.note = '{}', raw = raw || 'x',"
+            " bits = bits || B'1', cost = cost * 2, words = words || 'dog', short = 'z',"
+            " grid = grid || grid, parts[1] = ROW(9, NULL) WHERE id IN (1, 3, 5)",
         ),
     ),
     Step(
@@ -126,6 +138,8 @@ STEPS: tuple[Step, ...] = (
             "UPDATE shop.events SET kind = 'b' WHERE kind = 'a' AND other = 'x'",
             """UPDATE "Mixed Case"."Order" SET "Group" = 'h', "from" = 1""",
             "UPDATE shop.readings SET sensor = sensor + 1 WHERE sensor IN (1, 11)",
+            "UPDATE shop.things SET f = r, r = f, code = 'b', lasts = '30 days', span = '[1,5)',"
+            " seen = '10:00+00' WHERE id IN (1, 2)",
         ),
     ),
     Step(
@@ -142,6 +156,8 @@ STEPS: tuple[Step, ...] = (
             "UPDATE shop.events SET kind = NULL, value = NULL WHERE kind = 'b'",
             'UPDATE "Mixed Case"."Order" SET "A" = NULL, "Group" = NULL',
             "UPDATE shop.readings SET day = NULL, value = NULL",
+            "UPDATE shop.things SET n = NULL, f = NULL, doc = NULL, spot = NULL, home = NULL,"
+            " grid = NULL, code = NULL, mood = NULL, raw = NULL WHERE id IN (1, 2, 4)",
         ),
     ),
     Step(
@@ -154,6 +170,9 @@ STEPS: tuple[Step, ...] = (
             "UPDATE shop.events SET kind = 'n', value = 0 WHERE kind IS NULL AND value IS NULL",
             'UPDATE "Mixed Case"."Order" SET "A" = 1 WHERE "A" IS NULL',
             "UPDATE shop.readings SET day = '2024-01-01', value = sensor WHERE sensor > 5",
+            "UPDATE shop.things SET n = 1.0, f = '-0', doc = '1', spot = '(0,0)',"
+            " home.spot = '(1,1)', grid = '{{NULL}}', code = 'A', mood = 'sad', raw = ''"
+            " WHERE n IS NULL",
         ),
     ),
     Step(
@@ -307,6 +326,7 @@ STEPS: tuple[Step, ...] = (
             "DELETE FROM shop.orders WHERE units = (SELECT max(units) FROM shop.orders)",
             "DELETE FROM shop.orders WHERE price = (SELECT min(price) FROM shop.orders)",
             "DELETE FROM shop.events WHERE value = (SELECT max(value) FROM shop.events)",
+            "DELETE FROM shop.things WHERE n = (SELECT max(n) FROM shop.things)",
         ),
     ),
     Step(

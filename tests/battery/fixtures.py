@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.scale import scaled
+
 VIEWS = Path(__file__).parent / "views"
 _ENTRY = re.compile(r"^-- (\w+): (.+)\n((?:.*\n)*?.*);$", re.MULTILINE)
 
@@ -39,6 +41,13 @@ def _read(group: str) -> tuple[Fixture, ...]:
     return tuple(Fixture(m[1], m[3], tuple(m[2].split())) for m in _ENTRY.finditer(text))
 
 
-GROUPS = {
-    group: _read(group) for group in ("scalar", "joins", "aggregates", "sets", "nested", "chains")
-}
+_NAMES = (
+    *("scalar", "joins", "aggregates", "sets", "nested", "chains"),
+    *("subqueries", "windows", "lateral", "types"),
+)
+GROUPS = {group: _read(group) for group in _NAMES}
+
+
+def share(group: str, every: int) -> tuple[Fixture, ...]:
+    """Return one of so many fixtures of a group; in `make generated`, and of a chain, all."""
+    return GROUPS[group][:: 1 if scaled(1) > 1 or group == "chains" else every]

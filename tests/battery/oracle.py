@@ -26,7 +26,8 @@ SELECT coalesce(string_agg(format(CASE WHEN t.typtype = 'c' OR t.typname = ANY (
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
  WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
 """
-_BY_TEXT = ["json", "xml", "point", "box", "path", "polygon", "line", "circle", "lseg"]
+_WITHOUT = ["json", "xml", "point", "box", "path", "polygon", "line", "circle", "lseg"]
+_BY_TEXT = [*_WITHOUT, *(f"_{name}" for name in _WITHOUT)]  # and arrays of them
 
 Column = tuple[str, str, str]
 

@@ -68,6 +68,42 @@ CREATE TABLE shop.readings_low PARTITION OF shop.readings FOR VALUES FROM (0) TO
 CREATE TABLE shop.readings_high (label text, value float8, sensor int NOT NULL, day date);
 ALTER TABLE shop.readings ATTACH PARTITION shop.readings_high FOR VALUES FROM (10) TO (20);
 
+-- Types that compare in ways of their own, or not at all; a column that is no more.
+CREATE DOMAIN shop.code AS text COLLATE "C" CHECK (VALUE <> '');
+CREATE DOMAIN shop.codes AS shop.code[];
+CREATE TYPE shop.place AS (spot point, duo shop.pair, note json);
+CREATE TABLE shop.things (
+    id int PRIMARY KEY,
+    gone int,
+    n numeric,
+    f float8,
+    r real,
+    doc json,
+    spot point,
+    area box,
+    span int4range,
+    days datemultirange,
+    grid int[][],
+    parts shop.pair[],
+    home shop.place,
+    mood shop.mood,
+    moods shop.mood[],
+    code shop.code,
+    codes shop.codes,
+    raw bytea,
+    flags bit(3),
+    bits varbit,
+    host inet,
+    net cidr,
+    cost money,
+    words tsvector,
+    seen timetz,
+    lasts interval,
+    short char(4),
+    total numeric GENERATED ALWAYS AS (n * 2) STORED
+);
+ALTER TABLE shop.things DROP COLUMN gone;
+
 CREATE AGGREGATE shop.product (numeric) (SFUNC = numeric_mul, STYPE = numeric, INITCOND = '1');
 CREATE FUNCTION shop.twice(value int) RETURNS int LANGUAGE sql IMMUTABLE RETURN value * 2;
 CREATE OPERATOR shop.@+@ (
@@ -132,4 +168,24 @@ INSERT INTO "Mixed Case"."Order" VALUES
 INSERT INTO shop.readings VALUES
     (1, '2024-01-01', 1.5, 'l'), (1, '2024-01-02', 2.5, 'l'), (2, NULL, NULL, NULL),
     (11, '2024-01-01', 1.5, 'h'), (11, '2024-01-01', 1.5, 'h'), (12, '2024-01-03', -1, NULL);
+INSERT INTO shop.things (id, n, f, r, doc, spot, area, span, days, grid, parts, home, mood, moods,
+    code, codes, raw, flags, bits, host, net, cost, words, seen, lasts, short) VALUES
+    (1, 1.0, 0.0, '-0', '{"a": 1}', '(1,2)', '(1,1),(0,0)', '[1,5)', '{[2024-01-01,2024-02-01)}',
+     '{{1,2},{3,NULL}}', '{"(1,x)","(2,)"}', ROW('(1,2)', '(1,x)', '{"k": 1}'), 'sad', '{sad,ok}',
+     'a', '{a,b}', '\\x0001', '101', '1', '10.0.0.1/8', '10.0.0.0/8', 12.50, 'a fat cat',
+     '12:00+02', '1 mon', 'ab'),
+    (2, 1.00, '-0', 0, '{"a":1}', '(1,2)', '(1,1),(0,0)', '[1,4]', '{}', '{}', '{}',
+     ROW(NULL, NULL, NULL), 'ok', '{}', 'A', '{}', '', '101', '1', '10.0.0.1/8', '10.0.0.0/8', 12.5,
+     'cat fat', '10:00+00', '30 days', 'ab  '),
+    (3, 1e40, 'NaN', 'NaN', 'null', NULL, NULL, 'empty', '{[2024-03-01,)}', '{{1}}', NULL, NULL,
+     'happy', '{NULL}', 'b', NULL, '\\xff', '000', '', '::1', '::/0', -1, '', '23:59+00', '-1 day',
+     ''),
+    (5, 'Infinity', '-Infinity', 1, '{"a": 1}', '(1,2)', NULL, '[1,5)',
+     '{[2024-01-01,2024-01-31]}', '{1,2}', '{"(1,x)","(2,)"}', ROW('(1,2)', '(1,x)', '{"k": 1}'),
+     'sad', '{sad,ok}', 'a', '{a,b}', '\\x0001', '101', '1', '10.0.0.1', '10.0.0.0/8', 12.50,
+     'a fat cat', '12:00+02', '1 day', 'ab');
+INSERT INTO shop.things (id, n, f, r, doc, spot, area, span, grid, parts, codes, bits, lasts) VALUES
+    (4, 'NaN', 'Infinity', 'Infinity', '[1, 2]', '(0,0)', '(2,2),(1,1)', '(,3)', '[0:1]={7,8}',
+     '{NULL}', '{a,b}', '10', '24 hours');
+INSERT INTO shop.things (id, n) VALUES (6, -1e-50);
 """

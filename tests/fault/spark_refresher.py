@@ -20,7 +20,7 @@ from typing import Any
 import headwater
 from headwater.api import refresh
 from headwater.postgres.refresh import Stopwatch
-from headwater.spark import loading, session
+from headwater.spark import compute, loading, session
 from headwater.spark.compute import Compute
 from headwater.spark.reading import Reading
 from headwater.spark.traces import Trace
@@ -28,7 +28,7 @@ from headwater.spark.traces import Trace
 # Functions at whose end, or at whose beginning, a step is reached; the other steps are those that
 # the refresh itself takes the time of: spark, land, apply.
 AFTER = {
-    "epoch": (refresh, "open_epoch"),
+    "epoch": (refresh, "_opened"),
     "append": (Trace, "append"),
     "loaded": (loading, "_run"),
     "before commit": (refresh, "_clean_sole"),
@@ -115,6 +115,8 @@ def _streamed(batches: Iterator[Any], fuse: Fuse) -> Iterator[Any]:
 
 def main(dsn: str, lake: str, name: str, step: str, times: str) -> None:
     arm(Fuse(step, int(times)))
+    if step == "stream":
+        compute.MANY_ROWS = 0  # all results take the way of large ones
     with headwater.connect(dsn, lake=lake, spark_options=SHORT) as hw:
         hw.refresh_stream_table(name)
 

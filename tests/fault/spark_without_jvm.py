@@ -14,7 +14,7 @@ import psycopg
 
 import headwater
 from headwater.errors import HeadwaterError
-from headwater.spark import compute, session, traces
+from headwater.spark import compute, relations, session, traces
 
 
 def kill() -> None:
@@ -42,7 +42,7 @@ def before_collecting(self: compute.Compute, statement: str) -> Any:
 SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 ORIGINALS: dict[str, Any] = {"read_trace": traces.read_trace, "_run": compute.Compute._run}
 BLOWS = (
-    (compute, "read_trace", before_reading),
+    (relations, "read_trace", before_reading),
     (compute.Compute, "_run", before_collecting),
 )
 

@@ -29,10 +29,12 @@ from headwater.spark.traces import Trace
 from tests.battery.oracle import find_difference
 from tests.fault import spark_refresher, spark_without_jvm
 from tests.integration.spark.conftest import NOT_RUN, must_run
+from tests.scale import scaled
 from tests.servers import Server
 from tests.spark_traces import list_traces, prove_lake_clean, prove_traces
 
 Connection = psycopg.Connection[Any]
+pytestmark = pytest.mark.generated  # so that `make generated` runs them one by one
 
 SETUP = """
 CREATE TABLE customers (id int PRIMARY KEY, region int, name text);
@@ -71,6 +73,19 @@ MANY = """
 INSERT INTO orders SELECT n + (SELECT max(id) FROM orders), 3, 1 FROM generate_series(1, 600) AS n
 """
 REBUILD = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'a test'"
+
+
+Steps = tuple[tuple[str, int], ...]
+
+
+def parts(steps: Steps, size: int) -> list[Steps]:
+    """Return so many steps for each test; `make generated` has a test for each of them.
+
+    What several kills leave behind must go as well as what one leaves, and the proof takes longer
+    than a kill.
+    """
+    size = size if scaled(1) == 1 else 1
+    return [steps[at : at + size] for at in range(0, len(steps), size)]
 
 
 @dataclass(frozen=True)
@@ -157,40 +172,44 @@ def _prove(shop: Shop, action: str = "DIFFERENTIAL") -> None:
         assert statuses == {(f"public.{name}", "ACTIVE", 0) for name in [*QUERIES, "kept"]}
 
 
-@pytest.mark.parametrize(
-    ("step", "times"),
-    [
-        ("epoch", 1),
-        ("append", 1),
-        ("append", 2),
-        ("append", 3),
-        ("append", 4),
-        ("spark", 2),
-        ("land", 2),
-        ("apply", 2),
-        ("before commit", 1),
-    ],
+BEFORE_COMMIT = (
+    ("epoch", 1),
+    ("append", 1),
+    ("append", 2),
+    ("append", 3),
+    ("append", 4),
+    ("spark", 2),
+    ("land", 2),
+    ("apply", 2),
+    ("before commit", 1),
 )
-def test_killed_before_the_commit(shop: Shop, step: str, times: int) -> None:
+
+
+@pytest.mark.parametrize("steps", parts(BEFORE_COMMIT, 3), ids=str)
+def test_killed_before_the_commit(shop: Shop, steps: Steps) -> None:
     before = _versions(shop)
-    shop.execute(CHANGE)
-    _strike(shop, step, times)
-    assert _versions(shop) == before
+    for step, times in steps:
+        shop.execute(CHANGE)
+        _strike(shop, step, times)
+        assert _versions(shop) == before
     _prove(shop)
     assert _versions(shop) != before
 
 
+IN_THE_LAKE = (("append", 1), ("append", 2), ("before commit", 1))
+
+
 @pytest.mark.parametrize(
-    ("step", "times", "rebuilt"),
-    [("append", 1, False), ("append", 2, False), ("before commit", 1, False), ("append", 2, True)],
+    ("steps", "rebuilt"),
+    [(part, False) for part in parts(IN_THE_LAKE, 3)] + [((("append", 2),), True)],
+    ids=str,
 )
-def test_killed_while_a_result_stays_in_the_lake(
-    shop: Shop, step: str, times: int, rebuilt: bool
-) -> None:
-    shop.execute(CHANGE)
-    if rebuilt:
-        shop.execute(REBUILD)
-    _strike(shop, step, times, "kept")
+def test_killed_while_a_result_stays_in_the_lake(shop: Shop, steps: Steps, rebuilt: bool) -> None:
+    for step, times in steps:
+        shop.execute(CHANGE)
+        if rebuilt:
+            shop.execute(REBUILD)
+        _strike(shop, step, times, "kept")
     _prove(shop, "REINITIALIZE" if rebuilt else "DIFFERENTIAL")
 
 
@@ -207,28 +226,35 @@ def _versions(shop: Shop) -> list[tuple[str, int]]:
         return [(url, version) for url, version, _, _ in list_traces(conn)]
 
 
-@pytest.mark.parametrize(("step", "times"), [("append", 1), ("stream", 2)])
-def test_killed_in_a_rebuild(shop: Shop, step: str, times: int) -> None:
+@pytest.mark.parametrize("steps", parts((("append", 1), ("stream", 1)), 2), ids=str)
+def test_killed_in_a_rebuild(shop: Shop, steps: Steps) -> None:
     before = _versions(shop)
-    shop.execute(CHANGE)
-    shop.execute(REBUILD)
-    _strike(shop, step, times)
-    assert _versions(shop) == before
+    for step, times in steps:
+        shop.execute(CHANGE)
+        shop.execute(REBUILD)
+        _strike(shop, step, times)
+        assert _versions(shop) == before
     _prove(shop, "REINITIALIZE")
 
 
-@pytest.mark.parametrize(("step", "times"), [("range", 1), ("loaded", 1), ("loaded", 2)])
-def test_killed_while_executors_load(shop: Shop, step: str, times: int) -> None:
+WHILE_LOADING = (("range", 1), ("loaded", 1), ("loaded", 2))
+
+
+@pytest.mark.parametrize("steps", parts(WHILE_LOADING, 3), ids=str)
+def test_killed_while_executors_load(shop: Shop, steps: Steps) -> None:
     """Their files are in no version of any trace, and go with the next sweep."""
     before = _versions(shop)
-    shop.execute(CHANGE)
-    shop.execute(REBUILD)
     name = conninfo_to_dict(shop.dsn)["dbname"]
     shop.execute(f"ALTER DATABASE {name} SET pg_trickle.parallel_load_pages = 1")
-    _strike(shop, step, times)
-    assert _versions(shop) == before
-    written = {path.parent for path in shop.lake.rglob("*.parquet")}
-    assert written - {Path(url) for url, _ in before}
+    known = {Path(url) for url, _ in before}
+    for step, times in steps:
+        shop.execute(CHANGE)
+        shop.execute(REBUILD)
+        _strike(shop, step, times)
+        assert _versions(shop) == before
+        written = {path.parent for path in shop.lake.rglob("*.parquet")}
+        assert written - known
+        known |= written
     _prove(shop, "REINITIALIZE")
     shop.execute(f"ALTER DATABASE {name} RESET pg_trickle.parallel_load_pages")
 

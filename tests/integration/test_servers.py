@@ -14,7 +14,7 @@ def test_version(server: Server, conn: psycopg.Connection) -> None:
 
 def test_settings(conn: psycopg.Connection) -> None:
     names = ["fsync", "listen_addresses", "max_prepared_transactions"]
-    assert [conn.execute(f"SHOW {name}").fetchone() for name in names] == [("on",), ("",), ("20",)]
+    assert [conn.execute(f"SHOW {name}").fetchone() for name in names] == [("off",), ("",), ("20",)]
 
 
 def test_text_sorts_by_code_point(conn: psycopg.Connection) -> None:

@@ -30,7 +30,9 @@ LEVELS = (
 SETUP = """
 CREATE TABLE customers (id int PRIMARY KEY, name text, region int);
 CREATE TABLE orders (id bigint PRIMARY KEY, customer int, amount int);
+CREATE TABLE areas (id int PRIMARY KEY, name text);
 CREATE INDEX ON orders (customer);
+INSERT INTO areas SELECT n, 'r' || n FROM generate_series(0, 4) AS n;
 INSERT INTO customers SELECT n, 'c' || n, n % 5 FROM generate_series(1, 60) AS n;
 INSERT INTO orders SELECT n, n % 60 + 1, n FROM generate_series(1, 600) AS n;
 """
@@ -40,6 +42,10 @@ QUERIES = {
     "details": "SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON c.id = o.customer",
     "regions": "SELECT c.region, count(*) AS n, sum(o.amount) AS s"
     " FROM orders o JOIN customers c ON c.id = o.customer GROUP BY c.region",
+    "placed": "SELECT o.id, o.amount, c.name, r.name AS region FROM orders o"
+    " JOIN customers c ON c.id = o.customer JOIN areas r ON r.id = c.region",
+    "named": "SELECT r.name, count(*) AS n, sum(o.amount) AS s FROM orders o"
+    " JOIN customers c ON c.id = o.customer JOIN areas r ON r.id = c.region GROUP BY r.name",
 }
 
 
@@ -63,6 +69,7 @@ def statement(random: Random, client: int) -> str:
             f"INSERT INTO orders SELECT {order}, {customer}, 7 ON CONFLICT (id) DO UPDATE"
             " SET amount = excluded.amount",
             f"UPDATE customers SET name = name || 'x', region = {order % 5} WHERE id = {customer}",
+            f"UPDATE areas SET name = 'r' || {order} WHERE id = {customer % 5}",
             f"DELETE FROM customers WHERE id = {customer % 4 + 60}",
             f"INSERT INTO customers VALUES ({customer % 4 + 60}, 'back', 1) ON CONFLICT DO NOTHING",
         )

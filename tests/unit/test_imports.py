@@ -14,7 +14,7 @@ MAX_FUNCTION_LINES = 60
 
 CORE = {"errors", "algebra"}
 ENGINE = CORE | {"sql", "delta", "catalog", "graph"}
-API = ENGINE | {"reference", "postgres", "spark", "results", "embedded"}
+API = ENGINE | {"reference", "postgres", "spark", "results", "embedded", "cron"}
 SCHEDULE = API | {"api"}
 TOP = SCHEDULE | {"schedule", "database", "__init__"}
 
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "delta": CORE,
     "reference": CORE,
     "graph": set[str](),
+    "cron": set[str](),
     "embedded": {"errors"},
     "catalog": {"errors", "graph"},
     "results": {"catalog"},

@@ -53,6 +53,18 @@ SELECT kind, sum(6 / value) FILTER (WHERE value <> 0) AS s,
 SELECT kind, count(DISTINCT value) AS n, sum(DISTINCT value) AS s, avg(DISTINCT value) AS a,
     string_agg(DISTINCT other, ',' ORDER BY other) AS o FROM shop.events GROUP BY kind;
 
+-- distinct_counts: aggregate distinct filter
+SELECT kind, count(DISTINCT value) AS n, sum(DISTINCT value) FILTER (WHERE other IS NOT NULL) AS s,
+    avg(DISTINCT value) AS a, count(DISTINCT upper(other)) AS o, count(value) AS c, max(DISTINCT value) AS m
+    FROM shop.events GROUP BY kind;
+
+-- distinct_counts_alone: aggregate distinct scalar
+SELECT count(DISTINCT price) AS p, count(DISTINCT note) AS n, sum(DISTINCT units) AS u, sum(qty) AS q FROM shop.orders;
+
+-- distinct_counts_join: aggregate distinct join having
+SELECT c.region, count(DISTINCT o.note) AS n, avg(DISTINCT o.units) AS u FROM shop.customers c
+    LEFT JOIN shop.orders o ON o.customer_id = c.id GROUP BY c.region HAVING count(DISTINCT o.units) <> 1;
+
 -- ordered_aggregates: aggregate order-by
 SELECT kind, string_agg(other, ',' ORDER BY other DESC, value) AS t,
     array_agg(value ORDER BY value NULLS FIRST) AS a,

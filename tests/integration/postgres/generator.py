@@ -1,4 +1,4 @@
-"""Random schemas, queries and changes over tiny domains, all from one `random.Random`.
+"""Random schemas, changes and expressions over tiny domains, all from one `random.Random`.
 
 Everything generated is valid SQL whose result SQL defines exactly: no float sums that round, no
 aggregate whose order is open, no condition that a FULL JOIN refuses.
@@ -33,8 +33,6 @@ TYPES: dict[str, tuple[str, ...]] = {
     "float": ("float8", "real"),
 }
 WEIGHTS = {"int": 6, "num": 2, "text": 4, "bool": 1, "date": 1, "json": 1, "list": 1, "float": 1}
-MOST_SCANS = 5
-MOST_OUTER_JOINS = 4
 
 
 @dataclass(frozen=True)
@@ -149,16 +147,17 @@ def draw_condition(random: Random, columns: Sequence[Column], depth: int = 2) ->
         case 0:
             return f"({column.name} IS {random.choice(('', 'NOT '))}NULL)"
         case 1 | 2:
-            return f"({column.name} {_comparison(random, column)} {_constant(random, column.kind)})"
+            constant = draw_constant(random, column.kind)
+            return f"({column.name} {_comparison(random, column)} {constant})"
         case 3:
             other = random.choice([c for c in columns if c.kind == column.kind])
             return f"({column.name} {_comparison(random, column)} {other.name})"
         case 4:
-            listed = ", ".join(_constant(random, column.kind) for _ in range(2))
+            listed = ", ".join(draw_constant(random, column.kind) for _ in range(2))
             return f"({column.name} {random.choice(('', 'NOT '))}IN ({listed}, NULL))"
         case 5:
             test = random.choice(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
-            return f"({column.name} {test} {_constant(random, column.kind)})"
+            return f"({column.name} {test} {draw_constant(random, column.kind)})"
     left, right = (draw_condition(random, columns, depth - 1) for _ in range(2))
     return f"(NOT {left})" if choice == 6 else f"({left} {random.choice(('AND', 'OR'))} {right})"
 
@@ -167,7 +166,7 @@ def _comparison(random: Random, column: Column) -> str:
     return random.choice(("=", "<>") if column.kind == "bool" else ("=", "<", ">=", "<>"))
 
 
-def _constant(random: Random, kind: str) -> str:
+def draw_constant(random: Random, kind: str) -> str:
     return f"{random.choice(VALUES[kind])}::{TYPES[kind][0]}"
 
 
@@ -177,7 +176,7 @@ def draw_expression(random: Random, columns: Sequence[Column], kind: str, depth:
     if own and (depth == 0 or random.random() < 0.5):
         return random.choice(own)
     if depth == 0 or (not own and random.random() < 0.3):
-        return _constant(random, kind)
+        return draw_constant(random, kind)
 
     def part(of: str = kind) -> str:
         return draw_expression(random, columns, of, depth - 1)
@@ -213,6 +212,8 @@ def draw_aggregate(random: Random, columns: Sequence[Column]) -> tuple[str, str]
             argument = draw_expression(random, columns, "int", 1)
             options += [(f"sum({argument}::int)", "int"), (f"avg({argument})", "num")]
             options += [(f"percentile_disc(0.5) WITHIN GROUP (ORDER BY {argument})", "int")]
+            options += [(f"rank(1) WITHIN GROUP (ORDER BY {argument})", "int")]
+            options += [(f"bit_xor({argument})", "int"), (f"var_pop({argument})", "num")]
         case "num":
             options += [(f"sum({column.name})", "num"), (f"avg({column.name})", "num")]
         case "float":
@@ -226,154 +227,3 @@ def draw_aggregate(random: Random, columns: Sequence[Column]) -> tuple[str, str]
     options.append((f"count(DISTINCT {column.name})", "int"))
     call, kind = random.choice(options)
     return call + filtered, kind
-
-
-# --- queries ------------------------------------------------------------------------------------
-
-
-class QueryMaker:
-    """Draws queries over tables; names of columns are unique within each SELECT."""
-
-    def __init__(self, random: Random, tables: Sequence[Table]) -> None:
-        self._random, self._tables, self._count = random, tables, 0
-
-    def draw(self, depth: int = 3) -> Query:
-        """Draw a query whose result is defined by SQL exactly."""
-        while True:
-            made = self._query(depth)
-            if made.scans <= MOST_SCANS and made.outer_joins <= MOST_OUTER_JOINS:
-                return made
-
-    def _name(self, stem: str) -> str:
-        self._count += 1
-        return f"{stem}{self._count}"
-
-    def _query(self, depth: int) -> Query:
-        forms = [self._select, self._select, self._grouped, self._grouped]
-        if depth > 1:
-            forms += [self._distinct, self._set_operation, self._common_table]
-        return self._random.choice(forms)(depth)
-
-    def _select(self, depth: int) -> Query:
-        source = self._source(depth - 1)
-        targets, columns = self._targets(source.columns, self._random.randint(1, 4))
-        return Query(f"SELECT {targets} FROM {source.sql}{self._where(source)}", columns,
-                     source.scans, source.outer_joins)  # fmt: skip
-
-    def _where(self, source: Query) -> str:
-        if self._random.random() < 0.5:
-            return ""
-        return f" WHERE {draw_condition(self._random, source.columns)}"
-
-    def _targets(self, columns: Sequence[Column], count: int) -> tuple[str, tuple[Column, ...]]:
-        targets, made = [], []
-        for _ in range(count):
-            kind = self._random.choice(columns).kind
-            made.append(Column(self._name("x"), kind))
-            expression = draw_expression(self._random, columns, kind, self._random.randint(0, 2))
-            targets.append(f"{expression} AS {made[-1].name}")
-        return ", ".join(targets), tuple(made)
-
-    def _grouped(self, depth: int) -> Query:
-        source = self._source(depth - 1)
-        keys = [self._key(source) for _ in range(self._random.choice((0, 1, 1, 2)))]
-        shown = keys[self._random.random() < 0.2 :]  # a key may be grouped by and not shown
-        wanted = [(key.name, key.kind) for key in shown]
-        wanted += [draw_aggregate(self._random, source.columns) for _ in range(len(keys) or 1)]
-        bare = [key for key in keys if key in source.columns]
-        if bare:
-            kind = self._random.choice(bare).kind
-            wanted.append((draw_expression(self._random, bare, kind, 2), kind))
-        columns = tuple(Column(self._name("a"), kind) for _, kind in wanted)
-        targets = [f"{sql} AS {c.name}" for (sql, _), c in zip(wanted, columns, strict=True)]
-        group = f" GROUP BY {', '.join(key.name for key in keys)}" if keys else ""
-        if self._random.random() < 0.3:
-            group += f" HAVING count(*) > {self._random.randint(0, 2)}"
-        sql = f"SELECT {', '.join(targets)} FROM {source.sql}{self._where(source)}{group}"
-        return Query(sql, columns, source.scans, source.outer_joins)
-
-    def _key(self, source: Query) -> Column:
-        """Draw what to group by: a column, or an expression of one."""
-        key = self._random.choice(source.columns)
-        if key.kind in ("int", "text", "bool") and self._random.random() < 0.3:
-            constant = _constant(self._random, key.kind)
-            return Column(f"COALESCE({key.name}, {constant})", key.kind)
-        return key
-
-    def _distinct(self, depth: int) -> Query:
-        inner = self._select(depth)
-        return Query(inner.sql.replace("SELECT", "SELECT DISTINCT", 1), inner.columns, inner.scans,
-                     inner.outer_joins)  # fmt: skip
-
-    def _set_operation(self, depth: int) -> Query:
-        left, right = self._source(depth - 2), self._source(depth - 2)
-        kinds = [self._random.choice(left.columns).kind for _ in range(self._random.randint(1, 2))]
-        columns = tuple(Column(self._name("u"), kind) for kind in kinds)
-        arms = []
-        for side in (left, right):
-            shown = (draw_expression(self._random, side.columns, kind, 1) for kind in kinds)
-            named = ", ".join(f"{e} AS {c.name}" for e, c in zip(shown, columns, strict=True))
-            arms.append(f"(SELECT {named} FROM {side.sql}{self._where(side)})")
-        word = self._random.choice(("UNION", "INTERSECT", "EXCEPT"))
-        word += self._random.choice(("", " ALL"))
-        return Query(f"{arms[0]} {word} {arms[1]}", columns, left.scans + right.scans,
-                     left.outer_joins + right.outer_joins)  # fmt: skip
-
-    def _common_table(self, depth: int) -> Query:
-        """A common table that is read twice."""
-        inner = self._query(depth - 2)
-        name, a, b = self._name("w"), self._name("a"), self._name("b")
-        columns = tuple(
-            Column(f"{alias}.{c.name}", c.kind) for alias in (a, b) for c in inner.columns
-        )
-        targets, made = self._targets(columns, 2)
-        on = self._condition(columns[: len(inner.columns)], columns[len(inner.columns) :], "LEFT")
-        kind = self._random.choice(("JOIN", "LEFT JOIN"))
-        joined = f"{name} {a} {kind} {name} {b} ON {on}"
-        sql = f"WITH {name} AS ({inner.sql}) SELECT {targets} FROM {joined}"
-        return Query(sql, made, 2 * inner.scans, 2 * inner.outer_joins + 1)
-
-    # --- FROM ---
-
-    def _source(self, depth: int) -> Query:
-        """Draw a FROM item with an alias; its columns are written with the alias."""
-        choice = self._random.random()
-        if depth > 0 and choice < 0.45:
-            return self._join(depth)
-        if depth > 0 and choice < 0.65:
-            inner = self._query(depth - 1)
-            alias = self._name("q")
-            columns = tuple(Column(f"{alias}.{c.name}", c.kind) for c in inner.columns)
-            return Query(f"({inner.sql}) AS {alias}", columns, inner.scans, inner.outer_joins)
-        table, alias = self._random.choice(self._tables), self._name("t")
-        columns = tuple(Column(f"{alias}.{c.name}", c.kind) for c in table.columns)
-        return Query(f"{table.name} AS {alias}", columns)
-
-    def _join(self, depth: int) -> Query:
-        left, right = self._source(depth - 1), self._source(depth - 1)
-        kind = self._random.choice(("INNER", "INNER", "LEFT", "LEFT", "RIGHT", "FULL"))
-        on = self._condition(left.columns, right.columns, kind)
-        outer = left.outer_joins + right.outer_joins + (kind != "INNER")
-        return Query(f"({left.sql} {kind} JOIN {right.sql} ON {on})", left.columns + right.columns,
-                     left.scans + right.scans, outer)  # fmt: skip
-
-    def _condition(self, left: Sequence[Column], right: Sequence[Column], kind: str) -> str:
-        pairs = [(a, b) for a in left for b in right if a.kind == b.kind]
-        if not pairs:
-            return "true"
-        a, b = self._random.choice(pairs)
-        equality = f"{a.name} = {b.name}"
-        if kind == "FULL":
-            return equality
-        more = draw_condition(self._random, (*left, *right), 1)
-        c, d = self._random.choice(pairs)
-        return self._random.choice(
-            (
-                equality,
-                f"{equality} AND {c.name} = {d.name}",
-                f"{equality} AND {more}",
-                f"{equality} OR {more}",
-                f"{a.name} < {b.name}",
-                more,
-            )
-        )

@@ -31,6 +31,7 @@ INSERT INTO t VALUES (1, 1, 1, 'a'), (2, 1, 2, 'b'), (3, 2, 3, 'c');
 INSERT INTO u VALUES (1, 1), (2, 2);
 """
 GROUPED = "SELECT g, sum(x) AS total FROM t GROUP BY g"
+REBUILT = ("REINITIALIZE", "column x of public.t was altered")
 
 
 @pytest.fixture
@@ -65,7 +66,8 @@ def _traces(conn: Connection) -> list[Any]:
         " ('pgtrickle_changes'::regnamespace, 'pgtrickle_state'::regnamespace) AND relkind = 'r'"
         " UNION ALL SELECT proname FROM pg_proc"
         " WHERE pronamespace = 'pgtrickle_changes'::regnamespace"
-        " UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+        " UNION ALL SELECT tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+        " WHERE NOT tgisinternal AND relnamespace <> 'pgtrickle'::regnamespace"
         " UNION ALL SELECT pgt_name FROM pgtrickle.pgt_stream_tables"
         " UNION ALL SELECT source_name FROM pgtrickle.pgt_dependencies"
         " UNION ALL SELECT source_name FROM pgtrickle.pgt_change_tracking"
@@ -97,7 +99,7 @@ def test_mode_changes_back_and_forth(hw: headwater.Headwater, conn: Connection) 
 def test_mode_that_the_query_does_not_allow_changes_nothing(
     hw: headwater.Headwater, conn: Connection
 ) -> None:
-    query = "SELECT id, rank() OVER (ORDER BY x) AS r FROM t"
+    query = "SELECT id, CURRENT_USER::text AS r FROM t"
     hw.create_stream_table("st", query, refresh_mode="FULL")
     before = _row(conn, "*")
     with pytest.raises(UnsupportedQuery):
@@ -397,7 +399,7 @@ def test_type_of_a_source_column_is_altered(hw: headwater.Headwater, conn: Conne
         "total": "numeric",
     }
     rebuilt = hw.refresh_history("st")
-    assert ("REINITIALIZE", "public.t was altered") in {(h.action, h.reason) for h in rebuilt}
+    assert REBUILT in {(h.action, h.reason) for h in rebuilt}
     for name, query in queries.items():
         hw.refresh_stream_table(name)
         _follow(hw, conn, query, name)
@@ -459,7 +461,7 @@ def test_column_that_is_read_is_dropped_and_comes_back(
     conn.execute("ALTER TABLE t DROP COLUMN x")
     with pytest.raises(SourceAltered) as altered:
         hw.refresh_stream_table("st")
-    assert altered.value.why == "a column that the query reads is gone"
+    assert altered.value.why == "column x of public.t was dropped"
     status, last_error = _row(conn, "status, last_error")
     assert (status, last_error) == ("ERROR", str(altered.value))
     conn.execute("INSERT INTO t (id, g) VALUES (10, 10)")  # the writers can go on
@@ -496,6 +498,7 @@ def test_source_is_renamed(hw: headwater.Headwater, conn: Connection) -> None:
     with pytest.raises(SourceDropped) as gone:
         hw.refresh_stream_table("st")
     assert gone.value.what == 'refresh of public.st failed: relation "public.t" does not exist'
+    assert gone.value.why == "public.t is now called public.renamed"
     conn.execute("INSERT INTO renamed VALUES (9, 9, 9, 'z'); ALTER TABLE renamed RENAME TO t")
     hw.refresh_stream_table("st")
     _follow(hw, conn, GROUPED)

@@ -38,11 +38,11 @@ def test_capture(database: str) -> None:
         database, "capture", "--rows", "1,100", "--table-rows", "500", "--statements", "20",
         "--repeat", "1",
     )  # fmt: skip
-    shown = [(case["width"], case["write"], case["statement_rows"]) for case in document["cases"]]
-    assert shown == [
-        (width, write, rows)
+    names = ("width", "write", "statement_rows", "sent")
+    assert [tuple(case[name] for name in names) for case in document["cases"]] == [
+        (width, write, rows, sent)
         for width in ("ordinary", "wide")
-        for rows in (1, 100)
+        for rows, sent in ((1, "text"), (1, "prepared"), (100, "prepared"))
         for write in ("INSERT", "UPDATE", "DELETE")
     ]
     assert all(case["ratio"] > 0 for case in document["cases"])
@@ -61,6 +61,13 @@ def test_immediate(database: str) -> None:
         ("groups", 2, True),
         ("joined", 2, True),
     ]
+    assert_nothing_left(database)
+
+
+def test_schedule(database: str) -> None:
+    document = run(database, "schedule", "--tables", "5", "--repeat", "2")
+    assert [each["tables"] for each in document["rounds"]] == [5, 5]
+    assert all(each["daemon_cpu"] > 0 and each["no_data_ms"] > 0 for each in document["rounds"])
     assert_nothing_left(database)
 
 

@@ -17,6 +17,7 @@ from psycopg import IsolationLevel, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
+import headwater
 from headwater.catalog import install
 from headwater.catalog.install import current_version, latest_version, require, uninstall
 from headwater.catalog.model import Dependency, NewStreamTable, StreamTable, Tracking
@@ -30,6 +31,7 @@ from headwater.errors import (
     MissingRights,
     UnsupportedServer,
 )
+from tests.battery.oracle import find_difference
 from tests.servers import Server
 
 Connection = psycopg.Connection[Any]
@@ -53,6 +55,8 @@ FUNCTIONS = {
     "refresh_history('s.totals')": HISTORY,
     "st_graph()": "pgt_name source_name source_type",
     "change_buffer_sizes()": "source_name pending_rows bytes",
+    "refresh_groups()": "group_id group_name members epoch data_timestamp created_at",
+    "health_check()": "severity check subject detail fix",
     "check_cdc_health()": "source_name trigger_name triggers_enabled selective_capture tracked_by"
     " columns",
 }
@@ -64,11 +68,15 @@ TABLES = {
     " epoch last_refresh_at consecutive_errors last_error needs_reinit reinit_reason engine"
     " effective_engine reason cdc_mode publish owner plan key_columns pinned_settings created_at"
     " updated_at",
-    "pgt_dependencies": "pgt_id source_relid source_type source_name columns_used fingerprint",
+    "pgt_dependencies": "pgt_id source_relid source_type source_name columns_used fingerprint"
+    " policy carriers",
     "pgt_refresh_history": HISTORY,
     "pgt_change_tracking": "source_relid source_name trigger_name function_name buffer_name columns"
     " all_columns tracked_by_pgt_ids leaves last_consumed_epoch generation",
+    "pgt_function_uses": "pgt_id function_oid function_name fingerprint",
     "pgt_refresh_groups": "group_id group_name members created_at",
+    "pgt_daemon": "is_running serves_requests host process_id backend_pid version since last_wake",
+    "pgt_leader": "is_only backend_pid host process_id version since last_wake",
 }
 LATEST = latest_version()
 ALL_STEPS = list(range(1, LATEST + 1))
@@ -291,6 +299,35 @@ def test_upgrade_equals_a_fresh_install(
     server.drop_database(dsn)
 
 
+def test_every_older_catalog_is_upgraded_to_a_fresh_one(conn: Connection, tmp_path: Path) -> None:
+    install.install(conn)
+    fresh = objects(conn)
+    for file in sorted((files("headwater.catalog") / "migrations").iterdir(), key=str)[:-1]:
+        (tmp_path / file.name).write_text(file.read_text())
+        install.uninstall(conn)
+        older = install.install(conn, tmp_path)
+        assert objects(conn) != fresh
+        assert [*older, *install.install(conn)] == ALL_STEPS
+        assert objects(conn) == fresh
+
+
+def test_pending_changes_survive_an_upgrade(
+    conn: Connection, database: str, one_more: Path
+) -> None:
+    query = "SELECT n % 3 AS g, sum(n) AS s FROM numbers GROUP BY 1"
+    conn.execute("CREATE TABLE numbers AS SELECT n FROM generate_series(1, 9) AS n")
+    with headwater.connect(database) as hw:
+        hw.create_stream_table("sums", query)
+        conn.execute("INSERT INTO numbers VALUES (10), (11); DELETE FROM numbers WHERE n = 1")
+        assert install.install(conn, one_more) == [LATEST + 1]
+        conn.execute("INSERT INTO numbers VALUES (12)")
+        [sizes] = rows(conn, "SELECT * FROM pgtrickle.change_buffer_sizes()")
+        assert sizes["pending_rows"] == 4
+        refreshed = hw.refresh_stream_table("sums")
+        assert (refreshed.action, refreshed.delta_rows) == ("DIFFERENTIAL", 4)
+    assert find_difference(conn, query, "sums") is None
+
+
 def test_a_failing_step_leaves_the_steps_before_it(conn: Connection, one_more: Path) -> None:
     (one_more / next_file()).write_text(NEXT_STEP + "SELECT 1 / 0;")
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -374,7 +411,10 @@ def test_every_object_is_in_our_schemas(conn: Connection) -> None:
     added = [(kind, name) for kind, name, _ in objects(conn) if kind != "constraint"]
     added = [one for one in added if one not in [(kind, name) for kind, name, _ in before]]
     schemas = {"pgtrickle", "pgtrickle_changes", "pgtrickle_state"}
-    triggers = {"pgt_follow_ddl", "pgt_follow_drop", "pgt_forget_drop"}  # these are in none
+    triggers = {  # these are in none
+        *("pgt_follow_ddl", "pgt_follow_drop", "pgt_forget_drop", "pgt_make_tviews"),
+        *("pgt_at_commit", "pgt_forget_patches"),
+    }
     assert {name.split(".")[0] for _, name in added} == schemas | triggers
 
 
@@ -407,8 +447,9 @@ def test_columns_to_the_letter(catalog: Connection, relation: str) -> None:
 def test_every_function_is_bound_or_pinned(catalog: Connection) -> None:
     """A body of the form BEGIN ATOMIC was bound when made; every other function pins the path.
 
-    But for the guard, which every write to a stream table passes: it names all things in full, and
-    runs with the rights of the caller.
+    But for two that every write passes, the guard of stream tables and the clock of documents, and
+    one that must know the caller's path: they name all things in full, and run with the rights of
+    the caller.
     """
     loose = rows(
         catalog,
@@ -417,7 +458,8 @@ def test_every_function_is_bound_or_pinned(catalog: Connection) -> None:
              AND 'search_path=pg_catalog, pg_temp' = ANY (proconfig) IS NOT TRUE
            ORDER BY proname""",
     )
-    assert loose == [{"proname": "guard_stream_table"}]
+    expected = ("guard_stream_table", "make_tviews", "touch_document")
+    assert loose == [{"proname": name} for name in expected]
 
 
 def test_status(filled: Connection) -> None:
@@ -476,13 +518,8 @@ def test_lag_exceeded(filled: Connection, values: str, is_exceeded: bool) -> Non
 def test_ivm_state(filled: Connection) -> None:
     assert rows(filled, "SELECT * FROM pgtrickle.pgt_ivm_state") == []
     filled.execute(
-        """INSERT INTO pgtrickle.pgt_epochs (snapshot, xid, data_timestamp)
-           VALUES ('10:20:10', '15', now())"""
-    )
-    filled.execute(
         """UPDATE pgtrickle.pgt_stream_tables
-              SET refresh_mode = 'IMMEDIATE', is_populated = true,
-                  epoch = (SELECT max(epoch) FROM pgtrickle.pgt_epochs)"""
+              SET refresh_mode = 'IMMEDIATE', is_populated = true, frontier = '{"xid": "15"}'"""
     )
     assert rows(filled, "SELECT * FROM pgtrickle.pgt_ivm_state") == [
         {"pgt_id": 1, "lock_mode": "ROW_EXCLUSIVE", "last_update_xid": "15", "is_populated": True}

@@ -96,9 +96,11 @@ def test_models_have_exactly_the_columns(catalog: Connection) -> None:
         "pgt_change_tracking": Tracking,
         "pgt_epochs": Epoch,
     }
+    theirs = {"carriers"}  # which only the functions in the server read
     for table, model in models.items():
         cursor = catalog.execute(f"SELECT * FROM pgtrickle.{table}".encode())
-        assert names_of(model) == tuple(column.name for column in cursor.description or ())
+        found = (column.name for column in cursor.description or ())
+        assert names_of(model) == tuple(name for name in found if name not in theirs)
 
 
 def test_stream_table_round_trip(catalog: Connection, pgt_id: int) -> None:

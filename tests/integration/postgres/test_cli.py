@@ -200,7 +200,9 @@ class TestLooking:
         assert status[0]["status"] == "ACTIVE"
         assert status[0]["target_lag"] == 60
         assert status[0]["current_lag"] >= 0
-        heading, _, big, totals = tell(shop, "status").splitlines()
+        heading, _, big, totals, _, daemon, fix = tell(shop, "status").splitlines()
+        assert daemon == "warning: no daemon runs for this database"
+        assert fix == "how to fix it: headwater health"
         assert heading.split()[:4] == ["name", "status", "mode", "engine"]
         assert big.split()[:2] == ["public.big", "ACTIVE"]
         assert totals.split()[:2] == ["public.totals", "ACTIVE"]

@@ -1,6 +1,6 @@
 """Generated schemas, queries and changes: after each round the oracle holds, incrementally.
 
-`make soak` draws new ones every time. A failure prints its seed and the SQL that leads to it;
+`make generated` draws new ones every time. A failure prints its seed and the SQL that leads to it;
 HEADWATER_TEST_SEED=<seed> draws it again.
 """
 
@@ -20,11 +20,12 @@ from headwater.errors import InexactValue, UnsupportedQuery
 from tests.battery.oracle import Connection, find_difference
 from tests.integration.postgres.generator import (
     Query,
-    QueryMaker,
     draw_round,
     draw_rows,
+    draw_statement,
     draw_tables,
 )
+from tests.integration.postgres.queries import QueryMaker
 from tests.scale import scaled
 from tests.servers import Server
 
@@ -121,7 +122,7 @@ class Run:
 
 
 def seed_of(number: int) -> str:
-    """Draw anew in a soak; otherwise the same every time, so that a run fails by its own change."""
+    """Draw anew in `make generated`; else the same every time: a run fails by its own change."""
     drawn = secrets.token_hex(6) if scaled(1) > 1 else f"schema {number}"
     return os.environ.get("HEADWATER_TEST_SEED") or drawn
 
@@ -150,8 +151,13 @@ def test_generated_queries_follow_generated_changes(shared_database: str, number
     assert run.followed, f"HEADWATER_TEST_SEED={seed}: no refresh was incremental"
 
 
-def go(run: Run, random: Random, schema: str, rounds: int) -> None:
-    """Draw tables and queries, then rounds of changes, each followed by a refresh."""
+def go(  # noqa: PLR0913 - each of the last by its name
+    run: Run, random: Random, schema: str, rounds: int, depth: int = 3, *, all_change: bool = False
+) -> None:
+    """Draw tables and queries, then rounds of changes, each followed by a refresh.
+
+    `all_change` has every round write to every table, so that few refreshes find nothing to do.
+    """
     run.execute(f"CREATE SCHEMA {schema}")
     tables = draw_tables(random, schema)
     for table in tables:
@@ -160,10 +166,12 @@ def go(run: Run, random: Random, schema: str, rounds: int) -> None:
             run.execute(draw_rows(random, table, range(1, 8)))
     maker = QueryMaker(random, tables)
     for number in range(QUERIES):
-        run.create(f"{schema}.st{number}", maker.draw())
+        run.create(f"{schema}.st{number}", maker.draw(depth))
     for _ in range(rounds):
         for statements in draw_round(random, tables):
             run.write(statements)
+        for table in tables if all_change else ():
+            run.write((draw_statement(random, table),))
         run.refresh()
 
 

@@ -23,6 +23,7 @@ from tests.servers import Server
 SCRIPTS = Path(__file__).parent / "pgivm"
 PSQL = "/usr/lib/postgresql/15/bin/psql"
 Connection = psycopg.Connection[Any]
+PLANTED = "SELECT garden, count(*) AS n FROM plants GROUP BY garden"
 
 # Compares an IMMV with its definition, EXCEPT ALL both ways, and fails if they differ.
 SAME = """
@@ -59,17 +60,11 @@ def psql(dsn: str, script: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("script", ["joins", "aggregates", "nested", "cascades"])
+@pytest.mark.parametrize(
+    "script", ["joins", "aggregates", "nested", "cascades", "odd", "lifecycle"]
+)
 def test_scripts_run_unchanged(conn: Connection, inside: str, script: str) -> None:
     assert psql(inside, f"{script}.sql") == ""
-
-
-def test_the_life_of_an_immv(conn: Connection, inside: str) -> None:
-    said = psql(inside, "lifecycle.sql")
-    # A source that goes stops the maintenance, and nobody else may write the table.
-    assert "WARNING:  the stream table public.mv no longer follows its sources" in said
-    assert said.count("ERROR:") == 1
-    assert "public.mv is a stream table" in said
 
 
 def test_what_we_refuse_is_refused_here_too(conn: Connection) -> None:
@@ -86,10 +81,6 @@ def test_what_we_refuse_is_refused_here_too(conn: Connection) -> None:
         assert (query, raised.value.sqlstate) == (query, state)
     with pytest.raises(psycopg.Error, match="too many column names"):
         conn.execute("SELECT pgivm.create_immv('mv(a, b)', 'SELECT i FROM base')")
-    conn.execute("SET default_transaction_isolation = 'repeatable read'")
-    with pytest.raises(psycopg.Error, match="HW-113"):
-        conn.execute("SELECT pgivm.create_immv('mv', 'SELECT i FROM base')")
-    conn.execute("RESET default_transaction_isolation")
     conn.execute("SELECT pgtrickle.create_stream_table('later', 'SELECT i FROM base')")
     with pytest.raises(psycopg.Error, match="is not an IMMV"):
         conn.execute("SELECT pgivm.refresh_immv('later', true)")
@@ -217,6 +208,76 @@ def test_a_writer_waits_and_is_followed(conn: Connection, inside: str, call: str
     writer.join()
     immvs = conn.execute("SELECT immvrelid::text, same(immvrelid) FROM pgivm.pg_ivm_immv")
     assert {equal for _, equal in immvs.fetchall()} == {True}
+
+
+def test_dropping_a_table_of_several_immvs_warns_of_nothing(conn: Connection) -> None:
+    conn.execute("CREATE TABLE plants (garden int)")
+    for name in ("first", "second", "third"):
+        conn.execute("SELECT pgivm.create_immv(%s, %s)", [name, PLANTED])
+    said: list[tuple[str | None, str | None]] = []
+    conn.add_notice_handler(lambda d: said.append((d.severity_nonlocalized, d.message_primary)))
+    with pytest.raises(errors.DependentObjectsStillExist):
+        conn.execute("DROP TABLE plants")
+    conn.execute("DROP TABLE plants CASCADE")
+    assert {severity for severity, _ in said} == {"NOTICE"}
+    cascades = [message for _, message in said if "drop cascades to table" in str(message)]
+    assert cascades == [
+        f"drop cascades to table public.{name}" for name in ("first", "second", "third")
+    ]
+    assert conn.execute("SELECT count(*) FROM pgivm.pg_ivm_immv").fetchall() == [(0,)]
+
+
+FROZEN = ["REPEATABLE READ", "SERIALIZABLE"]
+FILLS = ["SELECT pgivm.create_immv('late', $$" + PLANTED + "$$)", "SELECT pgivm.refresh_immv('mv')"]
+
+
+@pytest.fixture
+def gardens(conn: Connection, inside: str) -> Iterator[Connection]:
+    """A second connection to a database with one IMMV."""
+    conn.execute("CREATE TABLE plants (garden int); INSERT INTO plants VALUES (1), (1), (2)")
+    conn.execute("SELECT pgivm.create_immv('mv', %s)", [PLANTED])
+    with psycopg.connect(inside, autocommit=True) as other:
+        yield other
+    immvs = conn.execute("SELECT immvrelid::text, same(immvrelid) FROM pgivm.pg_ivm_immv")
+    assert {equal for _, equal in immvs.fetchall()} == {True}
+
+
+@pytest.mark.parametrize("fill", FILLS, ids=["create", "refresh"])
+@pytest.mark.parametrize("level", FROZEN)
+def test_filled_under_a_snapshot_that_shows_everything(
+    conn: Connection, gardens: Connection, level: str, fill: str
+) -> None:
+    conn.execute(f"BEGIN ISOLATION LEVEL {level}".encode())
+    conn.execute("INSERT INTO plants VALUES (3)")
+    gardens.execute("BEGIN; INSERT INTO plants VALUES (7); ROLLBACK")
+    conn.execute(fill.encode())
+    conn.execute("INSERT INTO plants VALUES (1), (4)")
+    immvs = conn.execute("SELECT same(immvrelid) FROM pgivm.pg_ivm_immv").fetchall()
+    assert set(immvs) == {(True,)}
+    conn.execute("COMMIT")
+    gardens.execute("DELETE FROM plants WHERE garden IN (1, 3)")
+
+
+@pytest.mark.parametrize("fill", FILLS, ids=["create", "refresh"])
+@pytest.mark.parametrize("level", FROZEN)
+@pytest.mark.parametrize("began", ["before", "after", "waited for"])
+def test_not_filled_without_what_others_have_committed(
+    conn: Connection, gardens: Connection, level: str, fill: str, began: str
+) -> None:
+    """Whether the other transaction began before the snapshot, after it, or is waited for."""
+    write = b"BEGIN; INSERT INTO plants VALUES (1), (9)"
+    begin = f"BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM plants".encode()
+    for statement, session in ((write, gardens), (begin, conn))[:: -1 if began == "after" else 1]:
+        session.execute(statement)
+    committing = threading.Timer(0.3 if began == "waited for" else 0, gardens.commit)
+    committing.start()
+    if began != "waited for":
+        committing.join()
+    with pytest.raises(errors.SerializationFailure):
+        conn.execute(fill.encode())
+    committing.join()
+    conn.execute("ROLLBACK")
+    conn.execute(fill.encode())  # begun again, it is well
 
 
 def test_a_failing_view_fails_the_writer(conn: Connection) -> None:

@@ -10,7 +10,16 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import headwater
-from headwater.errors import InvalidArgument, QueryFailed, StreamTableDamaged
+from headwater.bench.plans import explain
+from headwater.errors import (
+    InvalidArgument,
+    LockTimeout,
+    QueryFailed,
+    ServerUnreachable,
+    SourceDropped,
+    StreamTableDamaged,
+    UnsupportedQuery,
+)
 from tests.battery.oracle import find_difference, find_moved, places_of
 
 Connection = psycopg.Connection[Any]
@@ -329,6 +338,52 @@ def test_three_failures_suspend_and_resuming_goes_on(
     assert find_difference(conn, FRAGILE, "st") is None
 
 
+def test_failures_that_waiting_may_cure_suspend_nothing(
+    hw: headwater.Headwater, conn: Connection
+) -> None:
+    hw.create_stream_table("st", FRAGILE, refresh_mode="DIFFERENTIAL")
+    conn.execute("INSERT INTO t VALUES (500, 1, 1, 's')")
+    hw.connection.execute("SET lock_timeout = '10ms'")
+    with psycopg.connect(conn.info.dsn) as other:
+        other.execute("LOCK TABLE st IN SHARE MODE")
+        for number in range(1, 5):
+            with pytest.raises(LockTimeout):
+                hw.refresh_stream_table("st")
+            assert _catalog(conn, "status, consecutive_errors") == ("ERROR", number)
+    conn.execute("UPDATE t SET x = 0 WHERE id = 1")
+    for status in ("ERROR", "ERROR", "SUSPENDED"):  # only these three count
+        with pytest.raises(QueryFailed):
+            hw.refresh_stream_table("st")
+        assert _catalog(conn, "status") == (status,)
+
+
+def test_a_session_that_is_cut_short_says_so(hw: headwater.Headwater, conn: Connection) -> None:
+    """Also where the refresh itself had not begun."""
+    hw.create_stream_table("cut", "SELECT count(*) AS n FROM t")
+    with psycopg.connect(hw.dsn) as other:
+        other.execute("LOCK TABLE pgtrickle.pgt_stream_tables")
+        hw.connection.execute("SET statement_timeout = '100ms'")
+        with pytest.raises(LockTimeout, match="canceled, by statement_timeout"):
+            hw.refresh_stream_table("cut")
+        hw.connection.execute("RESET statement_timeout")
+    conn.execute("SELECT pg_terminate_backend(%s)", [hw.connection.info.backend_pid])
+    with pytest.raises(ServerUnreachable, match="refresh of cut failed"):
+        hw.refresh_stream_table("cut")
+
+
+def test_a_dropped_source_is_in_the_history(hw: headwater.Headwater, conn: Connection) -> None:
+    hw.create_stream_table("st", FRAGILE, refresh_mode="DIFFERENTIAL")
+    conn.execute("DROP TABLE t CASCADE")
+    for status in ("ERROR", "ERROR", "SUSPENDED"):
+        with pytest.raises(SourceDropped):
+            hw.refresh_stream_table("st")
+        assert _catalog(conn, "status") == (status,)
+        latest = hw.refresh_history("st")[0]
+        assert (latest.status, latest.error_class, latest.error_code) == (
+            "FAILED", "schema", "HW-201",
+        )  # fmt: skip
+
+
 def test_number_of_failures_is_a_setting(hw: headwater.Headwater, conn: Connection) -> None:
     hw._conn.execute("SET pg_trickle.max_consecutive_errors = 1")
     hw.create_stream_table("st", FRAGILE, refresh_mode="DIFFERENTIAL")
@@ -353,6 +408,9 @@ def test_failure_below_leaves_all_where_they_were(
         "SELECT pgt_name, status, consecutive_errors FROM pgtrickle.pgt_stream_tables ORDER BY 1"
     ).fetchall()
     assert rows == [("bad", "ERROR", 1), ("good", "ACTIVE", 0), ("st", "ACTIVE", 0)]
+    for name in ("bad", "st"):  # the one at fault, and the one that was asked for
+        latest = hw.refresh_history(name)[0]
+        assert (latest.status, latest.error_code) == ("FAILED", "HW-111")
     assert hw.refresh_stream_table("good").action == "DIFFERENTIAL"
     conn.execute("UPDATE t SET x = 2 WHERE id = 1")
     assert hw.refresh_stream_table("st").action == "DIFFERENTIAL"
@@ -485,28 +543,65 @@ def test_change_of_many_rows(hw: headwater.Headwater, conn: Connection) -> None:
         assert find_difference(conn, query, name) is None
 
 
-@pytest.mark.xfail(
-    raises=psycopg.errors.ProgramLimitExceeded,
-    reason="the index of a key takes no value that is longer than a third of a page",
-)
-def test_text_too_long_for_an_index(hw: headwater.Headwater, conn: Connection) -> None:
-    """A key may be longer than a page of an index takes."""
-    conn.execute(
-        "CREATE TABLE long (id int, body text);"
-        "INSERT INTO long SELECT n, (SELECT string_agg(md5(n || '/' || i), '')"
-        " FROM generate_series(1, 400) i) FROM generate_series(1, 3) n"
-    )
+LONG = "(SELECT string_agg(md5(n || '/' || i), '') FROM generate_series(1, 400) i)"
+
+
+def test_table_that_is_small_beside_the_change_is_read_as_a_whole(
+    hw: headwater.Headwater, conn: Connection
+) -> None:
+    queries = {
+        "groups": "SELECT g, s, sum(x) AS total, max(x) AS most FROM t GROUP BY g, s",
+        "hidden": "SELECT id % 7 AS k, count(*) AS n FROM t GROUP BY id % 7 HAVING count(*) > 20",
+        "keyed": ROWS,
+        "bag": "SELECT g, x FROM t",
+    }
+    for name, query in queries.items():
+        hw.create_stream_table(name, query, refresh_mode="DIFFERENTIAL", engine="postgres")
+    for change in (
+        "INSERT INTO t SELECT n, n % 5, n, CASE WHEN n % 4 > 0 THEN 's' || n % 9 END"
+        " FROM generate_series(100, 400) AS n",
+        "UPDATE t SET g = nullif(g, 2), s = nullif(s, 's3'), x = x + 1; DELETE FROM t WHERE g = 4",
+        "DELETE FROM t WHERE id % 3 = 0; UPDATE t SET g = coalesce(g, 1) WHERE id % 2 = 0",
+    ):
+        conn.execute(change.encode())
+        assert "Seq Scan on keyed" in explain(conn, "keyed", "COSTS OFF")
+        for name, query in queries.items():
+            assert hw.refresh_stream_table(name).action == "DIFFERENTIAL"
+            assert find_difference(conn, query, name) is None, (name, change)
+    conn.execute("UPDATE t SET x = 0 WHERE id = 101")
+    assert "Seq Scan on keyed" not in explain(conn, "keyed", "COSTS OFF")
+
+
+@pytest.mark.parametrize("is_long_at_first", [True, False])
+def test_key_too_long_for_an_index(
+    hw: headwater.Headwater, conn: Connection, is_long_at_first: bool
+) -> None:
+    """A unique index takes no value that is longer than a third of a page: a hash does."""
+    body = LONG if is_long_at_first else "'short ' || n"
+    conn.execute("CREATE TABLE long (id int, body text)")
+    conn.execute(f"INSERT INTO long SELECT n, {body} FROM generate_series(1, 3) n")
     queries = {
         "unique_bodies": "SELECT DISTINCT body FROM long",
-        "counted": "SELECT body, count(*) AS n FROM long GROUP BY body",
+        "counted": "SELECT id % 2 AS odd, body, count(*) AS n FROM long GROUP BY 1, 2",
         "plain": "SELECT body FROM long",
+        "inside": "SELECT max(n) AS most FROM (SELECT count(*) AS n FROM long GROUP BY body) AS q",
     }
     for name, query in queries.items():
         hw.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
-    conn.execute(
-        "INSERT INTO long SELECT id, body || 'x' FROM long; DELETE FROM long WHERE id = 1;"
-        "INSERT INTO long SELECT * FROM long"
-    )
-    for name, query in queries.items():
-        assert hw.refresh_stream_table(name).action == "DIFFERENTIAL"
-        assert find_difference(conn, query, name) is None
+    for change in (
+        f"INSERT INTO long SELECT n, {LONG} FROM generate_series(1, 5) n",
+        "INSERT INTO long SELECT id, body || 'x' FROM long; DELETE FROM long WHERE id = 1",
+        "INSERT INTO long SELECT * FROM long; UPDATE long SET body = NULL WHERE id = 2",
+    ):
+        conn.execute(change)
+        for name, query in queries.items():
+            assert hw.refresh_stream_table(name).action == "DIFFERENTIAL"
+            assert find_difference(conn, query, name) is None
+    counted = "SELECT body, count(*) AS n FROM long GROUP BY body"
+    hw.alter_stream_table("counted", query=counted)
+    assert find_difference(conn, counted, "counted") is None
+    with pytest.raises(UnsupportedQuery, match="IMMEDIATE"):
+        hw.alter_stream_table("counted", refresh_mode="IMMEDIATE")
+    with pytest.raises(UnsupportedQuery, match="unique index"):
+        hw.create_stream_table("now", queries["unique_bodies"], refresh_mode="IMMEDIATE")
+    assert find_difference(conn, counted, "counted") is None

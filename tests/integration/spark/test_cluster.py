@@ -27,6 +27,7 @@ TOLD = [
     "NO_DATA NO_DATA",
     "FULL FULL",
 ]
+ALL = ",".join(cluster_story.QUERIES)
 SHORT = "-XX:TieredStopAtLevel=1"  # none lives long enough for what the second compiler gains
 OPTIONS = {
     "spark.driver.extraJavaOptions": SHORT,
@@ -65,9 +66,9 @@ def environment(home: Path | None = None) -> dict[str, str]:
     return found if home is None else found | {"SPARK_HOME": str(home)}
 
 
-def tell(home: Path, dsn: str, master: str, options: dict[str, str]) -> list[str]:
-    lake = home.parent / "lake"
-    story = [sys.executable, cluster_story.__file__, dsn, str(lake), master, json.dumps(options)]
+def tell(home: Path, dsn: str, master: str, options: dict[str, str], names: str = ALL) -> list[str]:
+    story = [sys.executable, cluster_story.__file__, dsn, str(home.parent / "lake"), master]
+    story += [json.dumps(options), names]
     done = subprocess.run(
         story, capture_output=True, text=True, check=False, timeout=240, env=environment(home)
     )
@@ -96,7 +97,8 @@ def test_standalone_master(dsn: str, home: Path) -> None:
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     size = {"spark.executor.memory": "800m", "spark.executor.cores": "1"}
     with standalone(home) as master:
-        assert tell(home, dsn, master, OPTIONS | here | size) == [*TOLD, "1 executors"]
+        told = tell(home, dsn, master, OPTIONS | here | size, "joined,totals")
+    assert told == [*TOLD[:2], "DIFFERENTIAL", "1 executors"]
 
 
 @contextmanager

@@ -103,3 +103,38 @@ def test_what_another_database_made_stays(dsn: str, lake: Lake, pg18: Server) ->
             assert _is_there(standing)
     finally:
         pg18.drop_database(strange)
+
+
+def test_the_doctor_looks_at_the_lake(dsn: str, lake: Lake) -> None:
+    """Files without a row, a row without a reader, and a row without its files."""
+    with headwater.connect(dsn, lake=lake.url) as hw, _open(dsn) as conn:
+        hw.create_stream_table("copied", "SELECT id FROM source", engine="postgres")
+        assert hw.doctor() == ()
+        with conn.transaction(force_rollback=True):
+            orphan = _load(conn, lake)
+        unread, damaged = _recorded(conn, lake), _recorded(conn, lake)
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_trace_readers SELECT st.pgt_id, 1, t.trace_id"
+            " FROM pgtrickle.pgt_stream_tables st, pgtrickle.pgt_traces t WHERE t.url = %s",
+            [damaged.url],
+        )
+        next(Path(damaged.url).glob("*.parquet")).unlink()
+        found = [("orphaned files", orphan.url), ("unread copy", unread.url),
+                 ("damaged copy", damaged.url)]  # fmt: skip
+        assert [(d.check, d.subject) for d in hw.doctor()] == found
+        assert {d.is_fixed for d in hw.doctor(fix=True)} == {True}
+        assert hw.doctor() == ()
+        assert hw.refresh_stream_table("copied").action == "REINITIALIZE"
+        assert not _is_there(orphan)
+        assert not _is_there(unread)
+    with headwater.Headwater(dsn) as without, _open(dsn) as conn:
+        conn.execute(RECORD, ["somewhere", 1])
+        [diagnosis] = without.doctor(fix=True)
+        assert (diagnosis.check, diagnosis.is_fixed) == ("lake", False)
+
+
+def _recorded(conn: Connection, lake: Lake) -> ingest.Standing:
+    with conn.transaction():
+        standing = _load(conn, lake)
+        conn.execute(RECORD, [standing.url, standing.version])
+    return standing

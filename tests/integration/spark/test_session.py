@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -36,6 +35,7 @@ def test_settings_hold_in_the_session(spark: SparkSession) -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.ansi.enabled": "true",
+        "spark.sql.decimalOperations.allowPrecisionLoss": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.pushdown.inFilterThreshold": "500",
@@ -158,25 +158,7 @@ def test_the_command_line_loads_no_spark(tmp_path: Path, arguments: list[str]) -
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-def test_a_cluster_of_two_workers(java: None, tmp_path: Path) -> None:
-    """Each worker is a process of its own; they work in SPARK_HOME, so it gets one that is ours."""
-    home = tmp_path / "spark"
-    home.mkdir()
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-    done = run(
-        """
-        from headwater.spark.session import SparkOptions, start_session
-        session = start_session(SparkOptions(master="local-cluster[2,1,1024]"))
-        print(session.range(0, 1000, 1, 4).selectExpr("sum(id)").collect()[0][0])
-        print(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size())
-        """,
-        tmp_path,
-        SPARK_HOME=str(home),
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "499500\n3\n", "")
-
-
+@pytest.mark.soak  # asks a repository of packages, which takes a minute
 def test_delta_is_read_when_asked_for(java: None, tmp_path: Path) -> None:
     done = run(
         f"""

@@ -30,6 +30,8 @@ QUERIES = {
     " GROUP BY c.region HAVING count(*) > 1",
     "bag": "SELECT region FROM customers UNION ALL SELECT region FROM customers WHERE id > 20",
     "whole": "SELECT count(*) AS n, sum(id) AS total FROM orders",
+    "amounts": "SELECT customer, sum(amount) AS amount, sum(amount * 2) AS twice"
+    " FROM orders GROUP BY customer HAVING sum(amount) > 3",
 }
 
 
@@ -93,6 +95,16 @@ def test_follows_its_sources(
     assert hw.verify(name).equal
 
 
+def test_a_recompute_appends_what_differs(hw: Headwater, conn: Connection) -> None:
+    _create(hw, "joined", "FULL")
+    conn.execute("UPDATE orders SET amount = amount + 1 WHERE id > 1; DELETE FROM customers")
+    result = hw.refresh_stream_table("joined")
+    assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", 200, 200)
+    assert _is_equal(hw, conn, "joined", result.epoch)
+    assert hw.verify("joined").equal
+    assert hw.refresh_stream_table("joined").action == "NO_DATA"
+
+
 def test_verify_finds_a_difference(hw: Headwater, conn: Connection) -> None:
     _create(hw, "totals", "AUTO")
     conn.execute("ALTER TABLE orders DISABLE TRIGGER USER; DELETE FROM orders WHERE id = 10")
@@ -125,8 +137,8 @@ def test_what_spark_cannot_finish_is_refused(hw: Headwater, conn: Connection) ->
         hw.create_stream_table("st", average, publish=False, engine="spark")
     with pytest.raises(UnsupportedQuery, match="'postgres' was asked for"):
         hw.create_stream_table("st", QUERIES["bag"], publish=False, engine="postgres")
-    with pytest.raises(InvalidArgument, match="with refresh_mode FULL"):
-        hw.create_stream_table("st", QUERIES["bag"], "1m", "FULL", publish=False)
+    with pytest.raises(InvalidArgument, match="with refresh_mode IMMEDIATE"):
+        hw.create_stream_table("st", QUERIES["bag"], None, "IMMEDIATE", publish=False)
     assert hw.pgt_status() == ()
     assert conn.execute("SELECT to_regclass('st')").fetchall() == [(None,)]
 
