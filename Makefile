@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS := -n auto --maxprocesses=4
 
 .DEFAULT_GOAL := check
-.PHONY: check setup lint types fast demo test soak bench docs docs-check clean
+.PHONY: check setup lint types fast demo test soak generated tpch memory bench docs docs-check clean
 
 check: lint types fast
 
@@ -37,10 +37,23 @@ demo: $(STAMP)
 test: lint types
 	scripts/postgres15
 	scripts/java
+	scripts/chromium
 	$(PYTEST) -q $(WORKERS) -m 'not soak and not bench' tests
 
+# Fifteen minutes of writers and accidents; HEADWATER_SOAK_MINUTES says otherwise, HEADWATER_SOAK_SEED repeats one.
 soak: $(STAMP)
-	HEADWATER_TEST_SCALE=50 $(PYTEST) -q $(WORKERS) --timeout=0 -m 'generated or soak' tests
+	scripts/java
+	$(PYTEST) -q -s -m soak tests/soak
+
+generated: $(STAMP)
+	HEADWATER_TEST_SCALE=50 $(PYTEST) -q $(WORKERS) --timeout=0 -m generated tests
+
+tpch: $(STAMP)
+	HEADWATER_TPCH_SCALE=0.1 $(PYTEST) -q $(WORKERS) --timeout=0 tests/tpch
+
+memory: $(STAMP)
+	scripts/java
+	$(PYTEST) -q -s --timeout=0 -k 5M tests/integration/spark/test_memory.py
 
 bench: $(STAMP)
 	$(BIN)/headwater bench refresh
