@@ -105,6 +105,10 @@ CREATE TABLE shop.things (
 ALTER TABLE shop.things DROP COLUMN gone;
 
 CREATE AGGREGATE shop.product (numeric) (SFUNC = numeric_mul, STYPE = numeric, INITCOND = '1');
+CREATE FUNCTION shop.pairs(value int) RETURNS SETOF shop.pair LANGUAGE sql IMMUTABLE BEGIN ATOMIC
+    SELECT n, 'no ' || n FROM generate_series(1, value % 3) AS n
+    UNION ALL SELECT (CASE WHEN value > 2 THEN ROW(NULL, NULL)::shop.pair END).*;
+END;
 CREATE FUNCTION shop.twice(value int) RETURNS int LANGUAGE sql IMMUTABLE RETURN value * 2;
 CREATE OPERATOR shop.@+@ (
     LEFTARG = int, RIGHTARG = int, FUNCTION = pg_catalog.int4pl, COMMUTATOR = OPERATOR(shop.@+@)

@@ -53,6 +53,7 @@ from headwater.errors import (
     DependencyCycle,
     DependentsExist,
     HeadwaterError,
+    InvalidArgument,
     SourceAltered,
     SourceChanged,
 )
@@ -100,6 +101,7 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
     engine = str(values.get("engine", st.engine))
     is_other = effective_mode(mode) != st.effective_mode or engine != st.engine
     if follows_writers(mode):
+        _check_unscheduled(st, mode, values)
         values |= {"schedule": None, "target_lag": None}
     if changes.query is not None or is_other:
         _check_published(st)
@@ -119,6 +121,16 @@ def alter_stream_table(conn: Connection[Any], name: str, changes: Changes) -> No
         streams.update_stream_table(conn, st.pgt_id, **values)
         if is_resumed:
             send_alert(conn, "resumed", st.qualified_name, last_error=st.last_error)
+
+
+def _check_unscheduled(st: StreamTable, mode: str, values: dict[str, object]) -> None:
+    """Refuse a schedule for what follows every write: nothing would ever read it."""
+    if values.get("schedule") is not None:
+        raise InvalidArgument(
+            f"{st.qualified_name} cannot have the schedule {values['schedule']}",
+            f"with {mode} the table follows every write",
+            "leave the schedule out, or give refresh_mode DIFFERENTIAL or FULL too",
+        )
 
 
 def _check_published(st: StreamTable) -> None:

@@ -30,7 +30,6 @@ from headwater.algebra.ops import (
     schema,
 )
 from headwater.algebra.schema import Column, SqlType, names
-from headwater.errors import UnsupportedQuery
 from headwater.sql.scope import Scope
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ class Outer:
     scope: Scope
     params: tuple[str, ...]
     matches: tuple[Expr, ...]  # what joins the rows outside with the domain
-    renamed: dict[str, str]  # columns outside to those of the domain
+    renamed: dict[str, str]  # columns outside to those of the domain, but for what has no equality
+    read: dict[str, Expr]  # how each of them is read there
     everything: Op | None = None  # the domain without the guard that keeps some values from it
 
 
@@ -61,22 +61,26 @@ def correlate(low: Lowering, op: Op, scope: Scope, wanted: frozenset[str]) -> Ou
     below: list[Output] = []
     matches: list[Expr] = []
     renamed: dict[str, str] = {}
+    read: dict[str, Expr] = {}
     above: list[Output] = []
     for own in columns:
         made = low.fresh(own.name, own.type, nullable=own.nullable)
-        renamed[own.name] = made.name
         kept, value, match = _carried(low, own, made)
         below.append(Output(kept, value))
-        above.append(Output(made, column(kept.name) if kept is made else _read(kept, made)))
         matches.append(match)
+        if own.type.equality is None:  # nothing can be grouped by it
+            read[own.name] = _read(kept, made)
+            continue
+        renamed[own.name], read[own.name] = made.name, column(made.name)
+        if kept is not made:
+            above.append(Output(made, _read(kept, made)))
     domain: Op = Project(op, tuple(below))
     if not any(key <= wanted for key in unique_keys(op)):
         domain = low.distinct(domain)
-    texts = tuple(o for o, b in zip(above, below, strict=True) if o.column is not b.column)
-    if texts:
-        passing = tuple(Output(b.column, column(b.column.name)) for b in below)
-        domain = Project(domain, passing + texts)
-    return Outer(domain, _inside(scope, renamed), names(schema(domain)), tuple(matches), renamed)
+    if above:
+        domain = Project(domain, (*passing(tuple(b.column for b in below)), *above))
+    params, inside = names(schema(domain)), _inside(scope, read)
+    return Outer(domain, inside, params, tuple(matches), renamed, read)
 
 
 def guarded(low: Lowering, op: Op, scope: Scope, wanted: frozenset[str], guard: Expr) -> Outer:
@@ -125,16 +129,10 @@ def _carried(low: Lowering, own: Column, made: Column) -> tuple[Column, Expr, Ex
     """Return how a parameter stands in the domain, its value, and what matches it.
 
     Values that are equal but not the same, such as 1.0 and 1.00, go by their text: a query may tell
-    them apart.
+    them apart. So do those of types without equality, such as json.
     """
     if own.type.is_image:
         return made, column(own.name), same_value(own, made)
-    if own.type.equality is None:
-        raise UnsupportedQuery(
-            f"a subquery reads the column {own.name} of type {own.type.name} from outside",
-            "values of that type cannot be compared, so its result cannot be found again",
-            "join the tables instead, or cast the column to text outside the subquery",
-        )
     kept = low.fresh(f"{own.name}_text", _TEXT, nullable=own.nullable)
     image = text("(", column(own.name), ")::text")
     return kept, image, text(image, " IS NOT DISTINCT FROM ", column(kept.name))
@@ -150,9 +148,8 @@ def same_value(a: Column, b: Column) -> Expr:
     return text(column(a.name), f" {operator} ", column(b.name))
 
 
-def _inside(scope: Scope, renamed: dict[str, str]) -> Scope:
+def _inside(scope: Scope, new: dict[str, Expr]) -> Scope:
     """Keep the names whose columns are in the domain."""
-    new = {old: column(name) for old, name in renamed.items()}
 
     def kept(offered: dict[str, Expr]) -> dict[str, Expr]:
         known = ((name, expr) for name, expr in offered.items() if refs(expr) <= new.keys())

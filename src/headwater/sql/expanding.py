@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.algebra.expr import column
+from headwater.algebra.expr import Expr, column, text
 from headwater.algebra.ops import Expand, Op
 from headwater.algebra.schema import Schema, names
-from headwater.sql.calls import CallTokens, find_set_calls, hole
+from headwater.sql.calls import CallTokens, find_set_calls, hole, with_holes
 from headwater.sql.lexer import Tokens, spliced, swapped, untokenize
-from headwater.sql.parse import refuse
 from headwater.sql.scope import Scope, both, to_expr
 from headwater.sql.syntax import FunctionItem
 
@@ -50,14 +49,18 @@ def expanded(low: Lowering, op: Op, scope: Scope, runs: list[Tokens]) -> tuple[O
     op, inside = expanded(low, op, scope, [t[c.start + 1 : c.end] for t, own in pairs for c in own])
     rest = iter(inside)
     said = [[[t[c.start], *next(rest)] for c in own] for t, own in pairs]
-    functions = {untokenize(one): to_expr(one, scope) for own in said for one in own}
-    rows = {name: low.rows(op, [f], numbered=False) for name, f in functions.items()}
-    made = {name: _Rows.of(low, columns) for name, columns in rows.items()}
-    op = Expand(op, tuple(functions.values()), tuple(c for m in made.values() for c in m.columns))
-    replaced = [
-        _replaced(tokens, [(c, made[untokenize(one)]) for c, one in zip(own, ones, strict=True)])
+    wanted = {
+        (untokenize(one), _is_value(tokens, call)): to_expr(one, scope)
         for (tokens, own), ones in zip(pairs, said, strict=True)
-    ]
+        for call, one in zip(own, ones, strict=True)
+    }
+    rows = {key: _rows(low, op, call, as_value=key[1]) for key, call in wanted.items()}
+    functions = tuple(made.function for made in rows.values())
+    op = Expand(op, functions, tuple(c for made in rows.values() for c in made.columns))
+    replaced = []
+    for (tokens, own), ones in zip(pairs, said, strict=True):
+        keys = [(untokenize(one), _is_value(tokens, c)) for c, one in zip(own, ones, strict=True)]
+        replaced.append(_replaced(tokens, [(c, rows[k]) for c, k in zip(own, keys, strict=True)]))
     return op, replaced
 
 
@@ -79,42 +82,58 @@ def expanded_first(
 def _said(low: Lowering, tokens: Tokens) -> Iterator[Tokens]:
     """Yield the calls of an expression; of one that makes rows, with the field that is taken."""
     for call in find_set_calls(tokens, low.analysis.set_functions):
-        match tokens[call.end : call.end + 2]:
-            case [closing, dot] if closing.is_punct(")") and dot.is_punct("."):
-                yield tokens[call.start - 1 : call.end + 3]
-            case _:
-                yield tokens[call.start : call.end]
+        if _is_value(tokens, call):
+            yield tokens[call.start : call.end]
+        else:
+            yield tokens[call.start - 1 : call.end + 3]
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What a call makes: its columns in the tree, and their own names."""
+    """What a call makes: its columns in the tree, and their own names.
 
+    Rows that are taken as one value are a single column of their text, to be read as `type`.
+    """
+
+    function: Expr
     columns: Schema
     fields: tuple[str, ...]
+    type: str | None = None
 
-    @classmethod
-    def of(cls, low: Lowering, columns: Schema) -> _Rows:
-        return cls(tuple(low.fresh(c.name, c.type) for c in columns), names(columns))
+
+def _rows(low: Lowering, op: Op, function: Expr, *, as_value: bool) -> _Rows:
+    columns, type = low.rows(op, [function], numbered=False), None
+    if as_value and len(columns) > 1:
+        (array,) = low.types(op, [text("ARRAY(SELECT ", function, ")")])
+        type = array.name.removesuffix("[]")
+        function = text("unnest(ARRAY(SELECT (", function, ")::text))")
+        columns = low.rows(op, [function], numbered=False)
+    made = tuple(low.fresh(c.name, c.type) for c in columns)
+    return _Rows(function, made, names(columns), type)
+
+
+def _is_value(tokens: Tokens, call: CallTokens) -> bool:
+    """Tell whether what a call makes is taken as it is, and not one field: `(call).field`."""
+    match tokens[call.end : call.end + 2]:
+        case [closing, dot] if closing.is_punct(")") and dot.is_punct("."):
+            return False
+    return True
 
 
 def _replaced(tokens: Tokens, calls: list[tuple[CallTokens, _Rows]]) -> Tokens:
     """Put a hole for each call; of a call that makes rows, for the field that is taken of it."""
-    pieces = []
+    pieces: list[tuple[int, int, Tokens]] = []
     for call, made in calls:
-        start, end, field = call.start, call.end, 0
-        if len(made.columns) > 1:
-            start, end, field = _field(tokens, call, made)
-        kept = hole(made.columns[field].name, spaced=tokens[start].spaced)
-        pieces.append((start, end, [kept]))
+        spaced = tokens[call.start].spaced
+        if made.type is not None:
+            kept = hole(made.columns[0].name)
+            value = with_holes(" (" if spaced else "(", kept, f")::{made.type}")
+            pieces.append((call.start, call.end, value))
+        elif _is_value(tokens, call):
+            pieces.append((call.start, call.end, [hole(made.columns[0].name, spaced=spaced)]))
+        else:
+            field = made.fields.index(tokens[call.end + 2].value)
+            spaced = tokens[call.start - 1].spaced
+            kept = hole(made.columns[field].name, spaced=spaced)
+            pieces.append((call.start - 1, call.end + 3, [kept]))
     return spliced(tokens, pieces)
-
-
-def _field(tokens: Tokens, call: CallTokens, made: _Rows) -> tuple[int, int, int]:
-    """Return where `(call).field` stands, and which field it is."""
-    match tokens[call.end : call.end + 3]:
-        case [closing, dot, name] if closing.is_punct(")") and dot.is_punct("."):
-            return call.start - 1, call.end + 3, made.fields.index(name.value)
-    raise refuse(
-        f"the rows of {call.name[1]}() as one value", "only their fields can be kept in columns"
-    )

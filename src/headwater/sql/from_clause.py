@@ -114,7 +114,15 @@ def renamed_holes(part: Any, renamed: Mapping[str, str]) -> Any:
     """Return a part of a query with its holes for outside columns put to those of the domain."""
 
     def change(token: Token) -> Token:
-        return hole(renamed[token.value], spaced=token.spaced) if token.kind == "hole" else token
+        if token.kind != "hole":
+            return token
+        if token.value not in renamed:
+            raise UnsupportedQuery(
+                f"a subquery reads the value {token.value} from outside, which has no equality",
+                "it is computed there, and cannot be found again by its value",
+                "compute it inside of the subquery, or cast it to text outside",
+            )
+        return hole(renamed[token.value], spaced=token.spaced)
 
     return mapped(part, change)
 
@@ -275,8 +283,8 @@ def _twin(low: Lowering, outer: Outer) -> Outer:
     own = [(c, low.fresh(c.name, c.type, nullable=c.nullable)) for c in schema(outer.domain)]
     domain = Project(outer.domain, tuple(Output(new, column(old.name)) for old, new in own))
     moved = {old.name: new.name for old, new in own}
-    scope = _substituted(outer.scope, {old: column(new) for old, new in moved.items()})
-    return Outer(domain, scope, names(schema(domain)), (), moved)
+    read = {old: column(new) for old, new in moved.items()}
+    return Outer(domain, _substituted(outer.scope, read), names(schema(domain)), (), moved, read)
 
 
 def _only(scope: Scope, outside: Scope) -> Scope:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headwater.algebra.expr import Ref
+from headwater.algebra.expr import Ref, column
 from headwater.algebra.loops import is_followed
-from headwater.algebra.ops import Itself, Loop, Op, Whole, schema
+from headwater.algebra.ops import Itself, Loop, Op, Output, Project, Whole, schema
 from headwater.algebra.schema import Column, Schema, names
 from headwater.errors import UnsupportedQuery
 from headwater.sql.clock import has_clock
@@ -27,7 +27,6 @@ from headwater.sql.scanning import scanned
 from headwater.sql.scope import column_at, free_columns
 from headwater.sql.syntax import (
     CommonTable,
-    Query,
     SetOperation,
     With,
     expressions_of,
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
 
 _OUTSIDE = "__outside"
+_CLAUSES = ("SELECT", "FROM", "JOIN", "ON", "USING", "WHERE", "BY", "HAVING", "WINDOW", "VALUES")
+_SETS = ("UNION", "INTERSECT", "EXCEPT")
+_ENDS = ("FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "LIMIT", *_SETS)
 
 
 def is_recursive(table: CommonTable) -> bool:
@@ -59,10 +61,9 @@ def lower_whole(low: Lowering, query: With, common: Common, outer: Outer | None)
         _is_read(query, t, name) for t in query.tables for name in _hidden(t)
     ):
         return None
-    _refuse_other_tables(query, common, {t.name for t in query.tables})
     titles = tuple(low.namer.unique(name) for name in output_names(query))
     params = schema(outer.domain) if outer is not None else ()
-    text = _Text(low, outer)
+    text = _Text(low, _others(common, query.tables), outer)
     text.add_for_each_row(query.tokens, titles)
     made = text.made()
     own = low.whole(made)[len(params) :]
@@ -74,9 +75,10 @@ def _reads(table: CommonTable, outer: Outer) -> bool:
     return is_recursive(table) and bool(free_columns(expressions_of(table.query), outer.scope))
 
 
-def _refuse_other_tables(query: Query, common: Common, own: set[str]) -> None:
-    if set(tables_of(query)) & set(common) - own:
-        raise refuse("recursion over a common table of another WITH", "its text stands elsewhere")
+def _others(common: Common, own: Sequence[CommonTable]) -> Common:
+    """Return the common tables of other WITH lists, which become inputs where they are read."""
+    names = {table.name for table in own}
+    return {name: shared for name, shared in common.items() if name not in names}
 
 
 def recursive_table(
@@ -86,9 +88,8 @@ def recursive_table(
     common: Common,
 ) -> Shared:
     """Return a common table that reads itself, with all before it in its WITH list."""
-    _refuse_other_tables(table.query, common, {t.name for t in tables})
     before = tables[: tables.index(table) + 1]
-    text = _Text(low)
+    text = _Text(low, _others(common, tables))
     for number, one in enumerate(before):
         text.add("WITH RECURSIVE " if number == 0 else ", ")
         text.add_tokens(one.tokens)
@@ -182,11 +183,46 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _is_bare(tokens: Tokens, at: int) -> bool:
+    """Tell whether a name stands for itself: not a column's, an alias or part of a longer one."""
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    is_part = tokens[at - 1].is_punct(".") or (after is not None and after.is_punct(".", "("))
+    return at > 0 and not is_part and not tokens[at - 1].is_word("AS")
+
+
+def _is_item(tokens: Tokens, at: int) -> bool:
+    """Tell whether an item of FROM starts here."""
+    before = tokens[at - 1]
+    listed = before.is_punct(",") and _clause(tokens, at) in ("FROM", "JOIN", "ON", "USING")
+    return listed or before.is_word("FROM", "JOIN")
+
+
+def _is_output(tokens: Tokens, start: int, end: int) -> bool:
+    """Tell whether all of an output of SELECT stands here, without a name of its own."""
+    before, after = tokens[start - 1], tokens[end] if end < len(tokens) else None
+    begins = before.is_word("SELECT", "DISTINCT", "ALL") or before.is_punct(",")
+    ends = after is None or after.is_punct(",", ")") or after.is_word(*_ENDS)
+    return begins and ends and _clause(tokens, start) == "SELECT"
+
+
+def _clause(tokens: Tokens, at: int) -> str:
+    """Return the keyword of the clause that stands here; of none: an empty text."""
+    depth = 0
+    for token in reversed(tokens[:at]):
+        depth += token.is_punct(")") - token.is_punct("(")
+        if depth < 0:
+            return ""
+        if depth == 0 and token.is_word(*_CLAUSES):
+            return token.value.upper()
+    return ""
+
+
 class _Text:
     """The text of a query, with inputs where relations and the domain of what is outside stand."""
 
-    def __init__(self, low: Lowering, outer: Outer | None = None) -> None:
-        self._low, self._outer = low, outer
+    def __init__(self, low: Lowering, others: Common, outer: Outer | None = None) -> None:
+        self._low, self._others, self._outer = low, others, outer
+        self._common: dict[str, Op] = {}  # those of the others that were met
         self._parts: list[str | int] = []
         self._inputs: list[Op] = []
 
@@ -223,6 +259,8 @@ class _Text:
         self.add(" ")
         for part in found.parts:
             self.add(f"{_OUTSIDE}.{_quoted(part.name)}" if isinstance(part, Ref) else part)
+        if _is_output(tokens, at, at + taken):
+            self.add(f" AS {tokens[at + taken - 1].text}")
         return taken
 
     def add_tokens(self, tokens: Tokens) -> None:
@@ -232,9 +270,9 @@ class _Text:
         at = 0
         while at < len(tokens):
             found = relation_at(tokens, at, self._low.analysis.relations)
-            outside = 0 if found else self._add_outside(tokens, at)
-            if outside:
-                at += outside
+            read = 0 if found else self._add_other(tokens, at) or self._add_outside(tokens, at)
+            if read:
+                at += read
                 continue
             if found is None:
                 self.add((" " if tokens[at].spaced else "") + tokens[at].text)
@@ -249,6 +287,36 @@ class _Text:
             at += taken
             if not has_alias(tokens, at):
                 self.add(f" AS {tokens[at - 1].text}")
+
+    def _add_other(self, tokens: Tokens, at: int) -> int:
+        """Add a common table of another WITH list, if one is read here; return 1 then."""
+        token = tokens[at]
+        if not token.is_name or token.value not in self._others or not _is_bare(tokens, at):
+            return 0
+        first = at
+        while tokens[first - 1].is_punct("("):
+            first -= 1
+        if not _is_item(tokens, first):
+            raise refuse(
+                f"recursion with the name {token.value} of a common table of another WITH",
+                "what it means at this place cannot be told",
+            )
+        self.add(" ")
+        self._parts.append(self._number_of(token.value))
+        if not has_alias(tokens, at + 1):
+            self.add(f" AS {token.text}")
+        return 1
+
+    def _number_of(self, name: str) -> int:
+        """Return the input that a common table is, under the names of its columns."""
+        shared = self._others[name]
+        if name not in self._common:
+            op = shared.make() if shared.make else self._low.query(shared.query, shared.common)
+            pairs = zip(shared.names, schema(op), strict=True)
+            named = tuple(Output(Column(n, c.type, c.nullable), column(c.name)) for n, c in pairs)
+            self._common[name] = Project(op, named)
+            self._inputs.append(self._common[name])
+        return self._inputs.index(self._common[name])
 
     def _add_relation(self, relation: Relation) -> None:
         if relation.query is not None:

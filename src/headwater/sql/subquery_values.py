@@ -175,8 +175,7 @@ class _Values:
         outer, query = self._domain(parse_tokens(test.query), refs(*ours))
         sub = self._low.query(query, self._common, outer)
         if outer is not None:
-            new = {old: column(name) for old, name in outer.renamed.items()}
-            ours = [substitute(expr, new) for expr in ours]
+            ours = [substitute(expr, outer.read) for expr in ours]
         theirs = names(schema(sub))[len(outer.params) if outer else 0 :]
         compared = test.compared(ours, [column(name) for name in theirs])
         decisive = text("NOT (", compared, ")") if test.is_all else compared

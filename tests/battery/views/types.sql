@@ -124,3 +124,18 @@ SELECT id, doc, row_number() OVER (PARTITION BY f ORDER BY id) AS k, lag(spot) O
 
 -- not_in_composites: composite subquery null
 SELECT id, duo FROM shop.customers WHERE duo NOT IN (SELECT (home).duo FROM shop.things WHERE (home).duo IS DISTINCT FROM NULL);
+
+-- subqueries_over_json: json subquery correlated
+SELECT id, (SELECT string_agg(k, ',' ORDER BY k) FROM json_object_keys(CASE json_typeof(doc) WHEN 'object' THEN doc END) AS k) AS keys,
+       (SELECT count(*) FROM shop.orders o WHERE o.doc::text = t.doc::text AND o.id <> t.id) AS alike
+    FROM shop.things t;
+
+-- lateral_over_points: point lateral correlated
+SELECT t.id, q.near, q.own FROM shop.things t
+    LEFT JOIN LATERAL (SELECT count(*) AS near, max(o.spot[0] + t.spot[0]) AS own FROM shop.orders o WHERE o.spot <-> t.spot < 2) q ON true;
+
+-- rows_as_values: set-returning composite
+SELECT id, shop.pairs(units) AS pair, shop.pairs(edge)::text AS said, (shop.pairs(units)).second FROM shop.orders;
+
+-- groups_of_row_values: set-returning composite aggregate
+SELECT shop.pairs(qty) AS pair, count(*) AS n FROM shop.orders GROUP BY 1;

@@ -151,15 +151,10 @@ REFUSALS = (
         "SELECT t.id, q.g FROM t, LATERAL (SELECT g FROM u WHERE u.id > t.id LIMIT 1) AS q",
     ),
     _no_rule(
-        "recursion over a common table of another WITH",
-        "its text stands elsewhere",
-        "WITH w AS (SELECT id FROM t) SELECT q.id FROM (WITH RECURSIVE r AS (SELECT id FROM w"
-        " UNION SELECT u.g FROM u JOIN r ON r.id = u.id) SELECT id FROM r) AS q",
-    ),
-    _no_rule(
-        "the rows of pairs() as one value",
-        "only their fields can be kept in columns",
-        "SELECT pairs(id)::text AS p FROM t",
+        "recursion with the name w of a common table of another WITH",
+        "what it means at this place cannot be told",
+        "WITH w AS (SELECT id FROM t) SELECT q.w FROM (WITH RECURSIVE r(id, w) AS (SELECT id, id"
+        " FROM w UNION SELECT u.g, u.g FROM u JOIN r ON r.id = u.id) SELECT w FROM r) AS q",
     ),
     _no_rule(
         "DISTINCT or a set operation without columns",
@@ -167,10 +162,13 @@ REFUSALS = (
         "SELECT count(*) AS n FROM (SELECT FROM t UNION SELECT FROM u) AS q",
     ),
     Refusal(
-        "a subquery reads the column j of type json from outside",
-        "values of that type cannot be compared, so its result cannot be found again",
-        "join the tables instead, or cast the column to text outside the subquery",
-        ("SELECT id, (SELECT max(u.g) FROM u WHERE u.id = length(t.j::text)) AS m FROM t",),
+        "a subquery reads the value json_agg from outside, which has no equality",
+        "it is computed there, and cannot be found again by its value",
+        "compute it inside of the subquery, or cast it to text outside",
+        (
+            "SELECT g, (SELECT max(u.id) FROM u WHERE u.g::text = json_agg(t.id)->>0) AS m"
+            " FROM t GROUP BY g",
+        ),
     ),
     _no_rule(
         "FOR UPDATE and FOR SHARE",

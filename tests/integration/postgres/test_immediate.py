@@ -506,6 +506,18 @@ def test_a_schedule_that_was_asked_for_is_said_to_be_ignored(hw: headwater.Headw
     assert said == [(), (), (ignored,)]
 
 
+def test_a_schedule_is_refused_for_what_stays_immediate(
+    hw: headwater.Headwater, conn: Connection
+) -> None:
+    hw.create_stream_table("totals", QUERIES["totals"], refresh_mode="IMMEDIATE")
+    with pytest.raises(InvalidArgument, match="follows every write"):
+        hw.alter_stream_table("totals", schedule="5m")
+    hw.alter_stream_table("totals", schedule=None)
+    hw.alter_stream_table("totals", schedule="5m", refresh_mode="DIFFERENTIAL")
+    rows = conn.execute("SELECT schedule, refresh_mode FROM pgtrickle.pgt_stream_tables").fetchall()
+    assert rows == [("5m", "DIFFERENTIAL")]
+
+
 def test_the_state_tells_locks_and_the_last_fill(conn: Connection, hw: headwater.Headwater) -> None:
     top = "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 2"
     for name, query in {

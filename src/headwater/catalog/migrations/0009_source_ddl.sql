@@ -442,7 +442,7 @@ BEGIN
         PERFORM pg_notify('pg_trickle_alert', json_build_object('event', 'reinitialize_needed', 'st', shown,
                                                                 'reason', left(why, 250))::text);
         RAISE WARNING 'the stream table % no longer follows its sources: %', shown, why
-            USING HINT = 'Refresh it: that compiles its query again.';
+            USING HINT = 'Refresh it: that compiles its query again, or says what to alter.';
     END IF;
 END
 $$;
@@ -530,7 +530,7 @@ BEGIN
     PERFORM pg_notify('pg_trickle_alert', json_build_object('event', 'reinitialize_needed', 'st', shown,
                                                             'reason', left(why, 250))::text);
     RAISE WARNING 'the stream table % no longer follows its sources: %', shown, why
-        USING HINT = 'Refresh it: that compiles its query again.';
+        USING HINT = 'Refresh it: that compiles its query again, or says what to alter.';
 END
 $$;
 
