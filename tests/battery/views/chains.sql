@@ -44,18 +44,3 @@ SELECT sensor, sum(value) AS s FROM shop.readings GROUP BY sensor;
 
 -- over_partitions: stream-over-stream
 SELECT count(*) AS n, max(s) AS m FROM st.partitions;
-
--- recursion_over_other_with: recursive with
-WITH few AS (SELECT id, units, qty FROM shop.orders WHERE units > 0), ends (mark) AS (SELECT units FROM few)
-    SELECT q.id, e.mark FROM (
-        WITH RECURSIVE r AS (
-            SELECT few.id FROM few, ends WHERE ends.mark = few.id
-            UNION SELECT o.id FROM shop.orders o JOIN r ON r.id = o.units WHERE EXISTS (SELECT FROM few x WHERE x.qty = o.qty))
-        SELECT id FROM r) q LEFT JOIN ends e ON e.mark = q.id;
-
--- recursion_over_other_recursion: recursive with
-WITH RECURSIVE a AS (
-    SELECT id FROM shop.orders WHERE qty = 1 UNION SELECT o.units FROM shop.orders o JOIN a ON a.id = o.id)
-    SELECT a.id, (WITH RECURSIVE b AS (
-            SELECT a.id UNION SELECT o.id FROM shop.orders o JOIN b ON b.id = o.units AND o.id > b.id)
-        SELECT count(*) FROM b JOIN a x ON x.id = b.id) AS n FROM a;
