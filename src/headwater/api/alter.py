@@ -69,6 +69,7 @@ from headwater.postgres.storage import (
     create_states,
     drop_index,
     drop_states,
+    give_to_owner,
     is_too_long,
     partition_of,
     state_names,
@@ -147,8 +148,11 @@ def _switch(conn: Connection[Any], st: StreamTable, status: str) -> None:
     """Switch the maintenance by writers off, or on again after computing it anew."""
     if status == "SUSPENDED":
         suspend(conn, st)
-    else:
-        resync(conn, st)
+        return
+    (drift,) = conn.execute("SELECT pgtrickle.alteration_of(%s)", [st.pgt_id]).fetchall()[0]
+    if drift is not None:
+        recompile(conn, st, drift)
+    resync(conn, streams.get_by_id(conn, st.pgt_id))
 
 
 def _plain_values(conn: Connection[Any], changes: Changes) -> dict[str, object]:
@@ -207,7 +211,10 @@ def _stored_columns(conn: Connection[Any], st: StreamTable) -> tuple[Column, ...
 
 
 def recompile(conn: Connection[Any], st: StreamTable, why: str) -> RefreshResult | None:
-    """Compile the query again after a source changed; compute the table anew if it was filled."""
+    """Compile the query again after a source changed, or the owner; compute the table anew if it
+    was filled."""
+    owner = streams.owner_of(conn, st.pgt_relid)
+    st = replace(st, owner=owner)
     try:
         _check_published(st)
         query = str(st.canonical_query)
@@ -222,7 +229,7 @@ def recompile(conn: Connection[Any], st: StreamTable, why: str) -> RefreshResult
         raise
     if not st.needs_reinit:
         send_alert(conn, "reinitialize_needed", st.qualified_name, reason=why)
-    moved = _rebuild(conn, st, how, {"reinit_reason": why})
+    moved = _rebuild(conn, st, how, {"reinit_reason": why, "owner": owner})
     return next((result for result in moved if result.name == st.qualified_name), None)
 
 
@@ -300,23 +307,6 @@ def _rebuild_once(
     return results
 
 
-_GIVE = """
-SELECT format('ALTER TABLE %%s OWNER TO %%I',
-              c.oid::regclass, pg_get_userbyid(%(owner)s::int8::oid)) AS statement
-  FROM pg_class c
- WHERE c.relnamespace = 'pgtrickle_state'::regnamespace AND c.relkind = 'r'
-   AND c.relname ~ format('^(state|kept)_%%s(_[0-9]+)*$', %(id)s::int8)
-   AND c.relowner <> %(owner)s::int8::oid
-"""
-
-
-def _give_states(conn: Connection[Any], st: StreamTable) -> None:
-    """Let the owner of the table have its new states, whoever had it compiled again."""
-    found = conn.execute(_GIVE, {"id": st.pgt_id, "owner": st.owner}).fetchall()
-    for (statement,) in found:
-        conn.execute(statement)
-
-
 def _replace_plan(
     conn: Connection[Any],
     st: StreamTable,
@@ -345,7 +335,6 @@ def _replace_plan(
     drop_states(conn, st.pgt_id)
     if plan is not None:
         create_states(conn, plan, target)
-        _give_states(conn, st)
     streams.update_stream_table(
         conn,
         st.pgt_id,
@@ -363,6 +352,7 @@ def _replace_plan(
             **values,
         },
     )
+    give_to_owner(conn, st.pgt_id)
     traces.detach(conn, st.pgt_id)
     streams.record_dependencies(conn, st.pgt_id, dependencies_of(conn, compiled))
     streams.record_function_uses(conn, st.pgt_id, functions_of(compiled))

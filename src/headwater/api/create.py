@@ -35,7 +35,13 @@ from headwater.catalog import streams
 from headwater.catalog.model import NewStreamTable, StreamTable, follows_writers
 from headwater.catalog.names import qualified_name, split_name
 from headwater.catalog.settings import read_settings
-from headwater.errors import AlreadyExists, InvalidArgument, LockTimeout, UnsupportedQuery
+from headwater.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LockTimeout,
+    MissingRights,
+    UnsupportedQuery,
+)
 from headwater.postgres import immediate
 from headwater.postgres.capture import sync_capture
 from headwater.postgres.compile import Compiled, compile_query
@@ -156,7 +162,15 @@ def _check_published(conn: Connection[Any], compiled: Compiled) -> None:
 
 def create_stream_table(conn: Connection[Any], request: Request) -> Created:
     """Create a stream table; everything appears together or not at all."""
-    made = _create_with_some_key(conn, request)
+    try:
+        made = _create_with_some_key(conn, request)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise MissingRights(
+            f"{request.name} cannot be created by this role: {error.diag.message_primary}",
+            "its sources are given triggers, as only their owner may, and the catalog rows",
+            "create it as a role that owns both, or as a superuser, then hand it over by"
+            f" ALTER TABLE {request.name} OWNER TO …",
+        ) from error
     return replace(made, warnings=(*request.warnings, *made.warnings))
 
 
@@ -279,8 +293,6 @@ def _record(
     columns = compiled.columns
     plan = compiled.maintenance
     key, hashed = choose_lookup(conn, compiled)
-    row = conn.execute("SELECT oid::int8 FROM pg_roles WHERE rolname = current_user").fetchone()
-    assert row is not None
     pgt_id = streams.record_stream_table(
         conn,
         NewStreamTable(
@@ -291,7 +303,7 @@ def _record(
             canonical_query=compiled.analysis.canonical,
             refresh_mode=request.mode,
             effective_mode=effective_mode(request.mode),
-            owner=row[0],
+            owner=streams.owner_of(conn, relid),
             schedule=request.schedule.words,
             target_lag=request.schedule.lag,
             engine=request.engine,

@@ -65,6 +65,15 @@ def get_by_id(conn: Connection, pgt_id: int) -> StreamTable:
     return found
 
 
+def owner_of(conn: Connection, relid: int) -> int:
+    """Return the role that has a relation."""
+    row = conn.execute(
+        "SELECT relowner::int8 FROM pg_class WHERE oid = %s::int8::oid", [relid]
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def find_by_relid(conn: Connection, relid: int) -> StreamTable | None:
     """Return the stream table that is stored in relation `relid`, or None."""
     return _find(conn, sql.SQL("pgt_relid = %s::oid"), relid)

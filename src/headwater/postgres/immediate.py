@@ -24,7 +24,7 @@ from headwater.postgres.immediate_view import View, locks_name, pending_name, si
 from headwater.postgres.immediate_whole import opening_function
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.refresh import COSTS
-from headwater.postgres.storage import load_plan
+from headwater.postgres.storage import give_to_owner, load_plan
 
 # Whoever writes says nothing about how a change is followed. A few rows meet the others by index: a
 # plan that was made while a table was empty must not scan it for ever.
@@ -88,6 +88,7 @@ def install(conn: Connection[Any], st: StreamTable) -> None:
     made = commit_functions(view, str(st.canonical_query)) if is_late else _each_statement(view)
     for statement in made:
         conn.execute(statement)
+    give_to_owner(conn, st.pgt_id)
     for oid in sorted(view.columns):
         conn.execute("SELECT pgtrickle.put_all_triggers(%s, %s::int8::oid)", (st.pgt_id, oid))
 

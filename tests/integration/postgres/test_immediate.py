@@ -359,6 +359,19 @@ def test_suspended_for_a_bulk_load(followed: headwater.Headwater, conn: Connecti
     assert differences(conn) == {}
 
 
+def test_resuming_compiles_over_what_was_altered(
+    hw: headwater.Headwater, conn: Connection
+) -> None:
+    query = "SELECT customer, count(*) AS n, max(amount) AS most FROM orders GROUP BY customer"
+    hw.create_stream_table("totals", query, refresh_mode="IMMEDIATE")
+    hw.alter_stream_table("totals", status="SUSPENDED")
+    conn.execute("ALTER TABLE orders ALTER COLUMN amount TYPE float8")
+    hw.alter_stream_table("totals", status="ACTIVE")
+    conn.execute("INSERT INTO orders VALUES (61, 1e30, 1), (62, 0.1, 1)")
+    assert find_difference(conn, query, "totals") is None
+    assert status_of(hw, "public.totals").status == "ACTIVE"
+
+
 def test_beside_deferred_tables(hw: headwater.Headwater, conn: Connection) -> None:
     """IMMEDIATE over deferred over IMMEDIATE, one of them also beside the source."""
     made = {

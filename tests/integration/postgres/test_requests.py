@@ -172,7 +172,7 @@ def _as_members(conn: Connection, dsn: str) -> None:
     )
     serve(dsn)
     assert status(conn, good) == ("done", None)
-    assert status(conn, bad) == ("failed", "42501")
+    assert status(conn, bad) == ("failed", "HW-110")
     assert status(conn, bad + 1) == ("failed", "HW-110")
     owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'a'::regclass"
     assert conn.execute(owner.encode()).fetchall() == [("member",)]

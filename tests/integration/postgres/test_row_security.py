@@ -10,9 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import headwater
-from headwater.errors import UnsupportedQuery
+from headwater.errors import MissingRights, UnsupportedQuery
 from tests.battery.oracle import find_difference
 
 Connection = psycopg.Connection[Any]
@@ -170,3 +171,43 @@ def test_who_sees_all_is_not_concerned(world: World) -> None:
         world.write("DELETE FROM orders WHERE id = 2")
         assert hw.refresh_stream_table("st").action == "DIFFERENTIAL"
     assert find_difference(world.writer, QUERIES["plain"], "st") is None
+
+
+def test_who_is_given_a_table_sees_it_in_the_old_owners_place(world: World) -> None:
+    role = sql.Identifier(world.role)
+    world.writer.execute(sql.SQL("GRANT SELECT ON orders, customers TO {}").format(role))
+    with headwater.connect(world.hw.dsn.replace(f"{world.role}@", "postgres@")) as hw:
+        for mode in MODES:
+            made = f"totals_{mode.lower()}"
+            hw.create_stream_table(made, QUERIES["totals"], refresh_mode=mode)
+            assert find_difference(world.writer, QUERIES["totals"], made) is None, mode
+            given = sql.SQL("ALTER TABLE {} OWNER TO {}").format(sql.Identifier(made), role)
+            world.writer.execute(given)
+            world.write(CHANGES[0])
+            if mode in FOLLOWING:
+                [(status, why)] = world.writer.execute(
+                    "SELECT status, last_error FROM pgtrickle.pgt_stream_tables"
+                    " WHERE pgt_name = %s", [made]
+                ).fetchall()  # fmt: skip
+                assert (status, why) == ("ERROR", f"public.{made} has another owner than it had")
+            hw.refresh_stream_table(made)
+            assert find_difference(world.owner, QUERIES["totals"], made) is None, mode
+            world.write(CHANGES[1])
+            world.write(CHANGES[3])
+            if mode not in FOLLOWING:
+                hw.refresh_stream_table(made)
+            assert find_difference(world.owner, QUERIES["totals"], made) is None, mode
+    owned = world.writer.execute(
+        "SELECT DISTINCT proowner::regrole::text FROM pg_proc"
+        " WHERE pronamespace = 'pgtrickle_state'::regnamespace AND proname ~ '^follow_'"
+    ).fetchall()
+    assert owned == [(world.role,)]
+
+
+def test_sources_of_others_are_refused_with_a_reason(world: World) -> None:
+    world.writer.execute(
+        "CREATE TABLE foreign_orders (id int); GRANT ALL ON foreign_orders TO PUBLIC"
+    )
+    with pytest.raises(MissingRights, match="must be owner of table foreign_orders"):
+        world.hw.create_stream_table("st", "SELECT id FROM foreign_orders")
+    assert world.hw.pgt_status() == ()

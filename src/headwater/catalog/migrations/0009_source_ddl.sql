@@ -163,6 +163,11 @@ BEGIN
          WHERE f.pgt_id = own_id
            AND f.fingerprint IS DISTINCT FROM pgtrickle.function_fingerprint(f.function_oid);
     END IF;
+    IF found IS NULL THEN
+        SELECT format('%I.%I has another owner than it had', st.pgt_schema, st.pgt_name) INTO found
+          FROM pgtrickle.pgt_stream_tables st JOIN pg_class c ON c.oid = st.pgt_relid
+         WHERE st.pgt_id = own_id AND c.relowner <> st.owner;
+    END IF;
     RETURN found;
 END
 $$;
@@ -662,7 +667,7 @@ END
 $$;
 
 -- Whether some of these tables need a closer look before they can move: never filled, suspended, failed,
--- renamed, read by the clock, computed as a whole, over altered sources or ones that hide other rows, without their
+-- renamed, given away, read by the clock, computed as a whole, over altered sources or ones that hide other rows, without their
 -- triggers or with those for other columns.
 CREATE FUNCTION pgtrickle.need_a_look(moving bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -675,7 +680,8 @@ BEGIN
         AND (st.status <> 'ACTIVE' OR NOT st.is_populated OR st.needs_reinit OR st.epoch IS NULL
              OR st.plan ? 'timed'
              OR NOT (st.effective_mode = 'DIFFERENTIAL' OR st.effective_engine = 'spark')
-             OR c.relname IS DISTINCT FROM st.pgt_name OR n.nspname IS DISTINCT FROM st.pgt_schema);
+             OR c.relname IS DISTINCT FROM st.pgt_name OR n.nspname IS DISTINCT FROM st.pgt_schema
+             OR c.relowner <> st.owner);
     IF FOUND THEN
         RETURN true;
     END IF;
