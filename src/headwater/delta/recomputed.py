@@ -14,7 +14,9 @@ there twice, and its two weights must not cancel.
 
 from __future__ import annotations
 
-from headwater.algebra.expr import Expr, refs
+from dataclasses import replace
+
+from headwater.algebra.expr import Expr, as_column, column, equality, refs
 from headwater.algebra.ops import (
     After,
     Aggregate,
@@ -27,6 +29,7 @@ from headwater.algebra.ops import (
     Keys,
     Negate,
     Op,
+    Output,
     Project,
     Repeat,
     Restrict,
@@ -39,7 +42,7 @@ from headwater.algebra.ops import (
 )
 from headwater.algebra.prune import prune
 from headwater.algebra.schema import names
-from headwater.algebra.walk import rebuild
+from headwater.algebra.walk import rebuild, walk
 from headwater.delta.registry import derive
 from headwater.delta.simplify import simplify
 from headwater.delta.verify import check_delta_plan
@@ -66,7 +69,58 @@ def touched_keys(view: Op, key: tuple[str, ...], changed: frozenset[int]) -> Op 
     tree = touching(view)
     if not key or tree is None or not set(key) <= _known(tree):
         return None
-    return _each_once(simplify(Keys(derive(prune(tree, frozenset(key))), key), changed))
+    keys = simplify(Keys(derive(prune(tree, frozenset(key))), key), changed)
+    return _each_once(
+        replace(keys, input=_led(keys.input, key)) if isinstance(keys, Keys) else keys
+    )
+
+
+def _led(op: Op, wanted: tuple[str, ...]) -> Op:
+    """Return rows with at least the same values in the wanted columns, with fewer joins: a row that
+    changed often tells the key itself, and a key too many costs less than to look."""
+    if isinstance(op, UnionAll):
+        place = [names(op.columns).index(name) for name in wanted]
+        arms = ((arm, tuple(names(schema(arm))[at] for at in place)) for arm in op.inputs)
+        led = tuple(_led(arm, own) for arm, own in arms)
+        return UnionAll(led, tuple(op.columns[at] for at in place))
+    source, found = _source(op, wanted)
+    of = {c.name: c for c in schema(op)}
+    return Project(
+        source, tuple(Output(of[w], column(f)) for w, f in zip(wanted, found, strict=True))
+    )
+
+
+def _source(op: Op, wanted: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:
+    """Return where the values come from at the latest, and how the columns are called there."""
+    match op:
+        case Project():
+            of = {o.column.name: as_column(o.expr) for o in op.outputs}
+            below = tuple(b for w in wanted if (b := of[w]) is not None)
+            if len(below) == len(wanted):
+                return _source(op.input, below)
+        case Filter():
+            source, found = _source(op.input, wanted)
+            kept = tuple(c for c in op.conjuncts if refs(c) <= _known(source))
+            return (Filter(source, kept) if kept else source), found
+        case Join():
+            for side, other in ((op.left, op.right), (op.right, op.left)):
+                if not _changes(other) and (own := _on_side(op, side, wanted)) is not None:
+                    return _source(side, own)
+    return op, wanted
+
+
+def _on_side(op: Join, side: Op, wanted: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the columns of one side that have the wanted values; None if it does not tell them."""
+    of, own = {c.name: c for c in schema(op)}, dict[str, str]()
+    for a, b in filter(None, map(equality, op.on)):
+        if of[a].type == of[b].type and of[a].type.is_image:
+            own |= {a: b, b: a}
+    found = tuple(w if w in _known(side) else own.get(w, "") for w in wanted)
+    return found if set(found) <= _known(side) else None
+
+
+def _changes(op: Op) -> bool:
+    return any(isinstance(node, Delta) for node in walk(op))
 
 
 def _each_once(op: Op) -> Op:

@@ -53,10 +53,12 @@ EXCEPTION
 END
 $$;
 
--- Follow what is queued, each table after those that it reads. An asterisk in the queue tells who
--- joins meanwhile that no other marker is needed.
-CREATE FUNCTION pgtrickle.follow_queued() RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Called when the transaction is about to end, or by SET CONSTRAINTS: follow what is queued, each table after
+-- those that it reads. An asterisk in the queue tells who joins meanwhile that no other marker is needed. In
+-- the middle of a statement, which changed perhaps more than its triggers have told so far, all waits for the
+-- end again.
+CREATE FUNCTION pgtrickle.at_commit() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     queued bigint[];
@@ -64,6 +66,12 @@ DECLARE
     rest text;
     is_done boolean;
 BEGIN
+    DELETE FROM pgtrickle.pgt_commits c WHERE c.xid = pg_current_xact_id();
+    IF pg_trigger_depth() > 1 THEN
+        SET CONSTRAINTS pgtrickle.pgt_at_commit DEFERRED;
+        INSERT INTO pgtrickle.pgt_commits (xid) VALUES (pg_current_xact_id());
+        RETURN NULL;
+    END IF;
     LOOP
         queued := string_to_array(nullif(btrim(current_setting('pg_trickle.queued', true), ' *'), ''), ' ');
         EXIT WHEN queued IS NULL;
@@ -76,25 +84,6 @@ BEGIN
         END IF;
     END LOOP;
     rest := set_config('pg_trickle.queued', '', true);
-    RETURN true;
-END
-$$;
-
--- Called when the transaction is about to end, or by SET CONSTRAINTS. In the middle of a statement,
--- which changed perhaps more than its triggers have told so far, it waits for the end again.
-CREATE FUNCTION pgtrickle.at_commit() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    is_done boolean;
-BEGIN
-    DELETE FROM pgtrickle.pgt_commits c WHERE c.xid = pg_current_xact_id();
-    IF pg_trigger_depth() = 1 THEN
-        is_done := pgtrickle.follow_queued();
-    ELSE
-        SET CONSTRAINTS pgtrickle.pgt_at_commit DEFERRED;
-        INSERT INTO pgtrickle.pgt_commits (xid) VALUES (pg_current_xact_id());
-    END IF;
     RETURN NULL;
 END
 $$;
