@@ -114,6 +114,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Start one more than there are processors: two of them drive virtual machines, and wait."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSpark | None:
     """Replace the way that xdist shares out tests unless told another."""
     return OneSpark(config, log) if config.getvalue("dist") == "load" else None
