@@ -27,6 +27,10 @@ def test_the_session_prints_what_its_comments_say(tmp_path: Path) -> None:
     ]
 
 
+def test_it_is_read_in_one_sitting() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
 def test_every_command_line_names_a_command() -> None:
     blocks = re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if "headwater" in line]

@@ -62,6 +62,7 @@ from headwater.postgres import immediate
 from headwater.postgres.capture import relation_name, remove_capture, sync_capture
 from headwater.postgres.compile import Compiled
 from headwater.postgres.faults import classify
+from headwater.postgres.ownership import give_to_owner
 from headwater.postgres.quote import identifier
 from headwater.postgres.storage import (
     LONG_KEYS,
@@ -69,7 +70,6 @@ from headwater.postgres.storage import (
     create_states,
     drop_index,
     drop_states,
-    give_to_owner,
     is_too_long,
     partition_of,
     state_names,

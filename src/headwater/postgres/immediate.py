@@ -22,9 +22,10 @@ from headwater.postgres.immediate_code import (
 from headwater.postgres.immediate_locks import SLOTS, describe_locks
 from headwater.postgres.immediate_view import View, locks_name, pending_name, since_name
 from headwater.postgres.immediate_whole import opening_function
+from headwater.postgres.ownership import give_to_owner
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.refresh import COSTS
-from headwater.postgres.storage import give_to_owner, load_plan
+from headwater.postgres.storage import load_plan
 
 # Whoever writes says nothing about how a change is followed. A few rows meet the others by index: a
 # plan that was made while a table was empty must not scan it for ever.
