@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tests.in_server import prepare, readable_copy
 from tests.scale import scaled
-from tests.scheduling import KILLED, SPARK, OneSpark
+from tests.scheduling import OWN_SPARK, SPARK, OneSpark
 from tests.servers import Debian15, Embedded, Server
 
 MARKER_OF_DIRECTORY = {"property": "generated", "soak": "soak", "bench": "bench"}
@@ -106,7 +106,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of a directory that stands for a marker, and give those on Spark more time."""
     here = Path(__file__).parent
     for item in items:
-        if item.nodeid.startswith((*SPARK, KILLED)) and item.get_closest_marker("timeout") is None:
+        if (
+            item.nodeid.startswith((*SPARK, *OWN_SPARK))
+            and item.get_closest_marker("timeout") is None
+        ):
             item.add_marker(pytest.mark.timeout(900))  # one may start a few virtual machines
         directory = item.path.relative_to(here).parts[0]
         if directory in MARKER_OF_DIRECTORY:
