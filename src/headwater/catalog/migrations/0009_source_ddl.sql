@@ -452,8 +452,8 @@ BEGIN
 END
 $$;
 
--- The stream tables that a command may concern: those that read what it touched, a table above that, or
--- use a function that it touched; all if it touched a schema or a type.
+-- The stream tables that a command may concern: those that it touched, that read what it touched or a table
+-- above that, have triggers there, or use a function that it touched; all if it touched a schema or a type.
 CREATE FUNCTION pgtrickle.concerned_by(touched oid[]) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -463,6 +463,10 @@ BEGIN ATOMIC
         SELECT i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
     )
     SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d JOIN above a ON a.relid = d.source_relid
+    UNION
+    SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d WHERE d.carriers && touched
+    UNION
+    SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st WHERE st.pgt_relid = ANY (touched)
     UNION
     SELECT f.pgt_id FROM pgtrickle.pgt_function_uses f WHERE f.function_oid = ANY (touched)
     UNION
@@ -597,6 +601,7 @@ DECLARE
     own record;
     why text;
     touched oid[];
+    concerned bigint[];  -- NULL: perhaps all
 BEGIN
     IF NOT pgtrickle.is_at_home() THEN  -- the oids on record are those of another database
         RETURN;
@@ -605,7 +610,7 @@ BEGIN
         RETURN;
     END IF;
     IF TG_EVENT = 'sql_drop' THEN
-        touched := ARRAY(SELECT CASE WHEN o.object_type = 'policy'
+        touched := ARRAY(SELECT CASE WHEN o.object_type IN ('policy', 'trigger', 'rule')
                                      THEN to_regclass(format('%I.%I', o.address_names[1], o.address_names[2]))::oid
                                      ELSE o.objid END
                            FROM pg_event_trigger_dropped_objects() o);
@@ -619,14 +624,19 @@ BEGIN
         RETURN;
     END IF;
     PERFORM set_config('pg_trickle.installing', 'on', true);  -- what follows is DDL too
+    -- To look at a table takes a millisecond, and others make tables all the time. Of an index that goes
+    -- nobody says whose it was.
+    IF TG_EVENT <> 'sql_drop' OR NOT EXISTS (SELECT FROM pg_event_trigger_dropped_objects() o
+                                              WHERE o.object_type = 'index' AND o.original) THEN
+        concerned := ARRAY(SELECT pgtrickle.concerned_by(touched));
+    END IF;
     FOR own IN
         SELECT st.pgt_id, st.pgt_schema, st.pgt_name, c.relname, n.nspname
           FROM pgtrickle.pgt_stream_tables st
           LEFT JOIN pg_class c ON c.oid = st.pgt_relid
           LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE st.effective_mode IN ('IMMEDIATE', 'COMMIT') AND st.status = 'ACTIVE' AND st.is_populated
-           AND (TG_TAG NOT IN ('CREATE FUNCTION', 'ALTER FUNCTION')
-                OR st.pgt_id IN (SELECT pgtrickle.concerned_by(touched)))
+           AND (concerned IS NULL OR st.pgt_id = ANY (concerned))
          ORDER BY st.pgt_id
     LOOP
         IF own.relname IS NULL THEN
