@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from headwater.algebra.ops import Op, Scan
 
@@ -55,6 +55,18 @@ def rebuild(op: Op, change: Callable[[Op], Op]) -> Op:
         if value_new != value:  # tuples and nodes compare by identity first
             new[field.name] = value_new
     return dataclasses.replace(op, **new) if new else op
+
+
+def replaced(op: Op, others: Mapping[Op, Op]) -> Op:
+    """Return the tree with other subtrees in place of some, wherever those occur."""
+    known = dict(others)
+
+    def of(op: Op) -> Op:
+        if op not in known:
+            known[op] = rebuild(op, of)
+        return known[op]
+
+    return of(op)
 
 
 def bottom_up(op: Op, change: Callable[[Op], Op]) -> Op:

@@ -346,7 +346,7 @@ def more_plan(
     kept: dict[str, object] = {"settings": needs_settings(compiled)}
     if choice.placed is None:
         return kept
-    from headwater.spark.refresh import stored_placed  # noqa: PLC0415 - an optional package
+    from headwater.spark.plans import stored_placed  # noqa: PLC0415 - an optional package
 
     keeps_result = publish and read_settings(conn).lake_results
     return kept | {"spark": stored_placed(choice.placed), "keeps_result": keeps_result}

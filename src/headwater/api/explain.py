@@ -148,7 +148,7 @@ def _with_spark(
     """Add what Spark computes, what the lake holds, and the jobs of the last refresh."""
     try:
         from headwater.spark.explain import find_size  # noqa: PLC0415 - an optional package
-        from headwater.spark.refresh import load_placed  # noqa: PLC0415
+        from headwater.spark.plans import load_placed  # noqa: PLC0415
     except ImportError:
         return explanation  # what the catalog knows can be told without Spark
     found = _on_spark(conn, explanation, load_placed(st), load_plan(st)[1])

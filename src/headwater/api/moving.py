@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
@@ -17,6 +20,18 @@ from headwater.postgres.refresh import Outcome, refresh_table
 from headwater.results import RefreshResult
 from headwater.spark.lake import get_lake
 
+if TYPE_CHECKING:
+    from headwater.spark.cycle import Cycle
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What tables of one transaction move to, and what those on Spark share on the way."""
+
+    epoch: Epoch
+    settings: Settings
+    cycle: Cycle | None
+
 
 def move_all(conn: Connection[Any], pgt_ids: list[int]) -> list[RefreshResult]:
     """Refresh tables, upstream first, in the open transaction; its snapshot is the epoch.
@@ -26,25 +41,46 @@ def move_all(conn: Connection[Any], pgt_ids: list[int]) -> list[RefreshResult]:
     """
     together = settle(conn, pgt_ids) if is_inside(conn) else pgt_ids
     epoch, standings, settings = open_epoch(conn, together)
-    moved = {s.table.pgt_id: move(conn, s, epoch, settings) for s in standings}
+    with sharing(conn, standings, (epoch, settings)) as moment:
+        moved = {s.table.pgt_id: move(conn, s, moment) for s in standings}
     if is_inside(conn):
         clean_read(conn, together)
     return [moved[pgt_id] for pgt_id in pgt_ids]
 
 
+@contextmanager
+def sharing(
+    conn: Connection[Any], standings: Sequence[Standing], to: tuple[Epoch, Settings]
+) -> Iterator[Moment]:
+    """Let tables share what they compute alike, until the last of them has moved."""
+    cycle = _open_cycle(conn, standings)
+    try:
+        yield Moment(*to, cycle)
+    finally:
+        if cycle is not None:
+            cycle.close()
+
+
+def _open_cycle(conn: Connection[Any], standings: Sequence[Standing]) -> Cycle | None:
+    """One table has nobody to share with, and need not ask."""
+    on_spark = [s for s in standings if s.table.effective_engine == "spark"]
+    if len(on_spark) <= 1:
+        return None
+    get_lake(conn)  # where there is none, the packages need not be there either
+    from headwater.spark.cycle import open_cycle  # noqa: PLC0415 - an optional package
+
+    return open_cycle(conn, on_spark)
+
+
 def move(
-    conn: Connection[Any],
-    standing: Standing,
-    epoch: Epoch,
-    settings: Settings,
-    running: int | None = None,
+    conn: Connection[Any], standing: Standing, moment: Moment, running: int | None = None
 ) -> RefreshResult:
-    """Refresh one table in the open transaction and record that it stands at `epoch`.
+    """Refresh one table in the open transaction and record that it stands at the epoch.
 
     `running` is the history row in which others see that the refresh runs, if there is one.
     """
-    outcome = compute(conn, standing, epoch, settings)
-    return record(conn, standing.table, epoch, outcome, running)
+    outcome = compute(conn, standing, moment)
+    return record(conn, standing.table, moment.epoch, outcome, running)
 
 
 def start_spark(conn: Connection[Any]) -> None:
@@ -55,14 +91,15 @@ def start_spark(conn: Connection[Any]) -> None:
     start_session(lake.spark)
 
 
-def compute(conn: Connection[Any], standing: Standing, epoch: Epoch, settings: Settings) -> Outcome:
-    """Make one table's rows those of `epoch`, on its engine."""
+def compute(conn: Connection[Any], standing: Standing, moment: Moment) -> Outcome:
+    """Make one table's rows those of the epoch, on its engine."""
     if standing.table.effective_engine == "spark":
         get_lake(conn)  # where there is none, the packages need not be there either
         from headwater.spark import refresh as spark  # noqa: PLC0415 - an optional package
 
-        return spark.refresh_table(conn, standing, settings, epoch)
-    return refresh_table(conn, standing, settings, epoch)
+        to = moment.settings, moment.epoch
+        return spark.refresh_table(conn, standing, *to, moment.cycle)
+    return refresh_table(conn, standing, moment.settings, moment.epoch)
 
 
 def record(

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from headwater.api.immediate import list_followers, lock_followers, resync
-from headwater.api.moving import compute, move, move_all, record, start_spark
+from headwater.api.moving import compute, move, move_all, record, sharing, start_spark
 from headwater.api.reconcile import reconcile
 from headwater.api.repair import repair_sources
 from headwater.api.sources import EMPTIED, buffers_of, find_rewritten, movable, together
@@ -170,10 +170,11 @@ def _in_one_transaction(conn: Connection[Any], found: Verdict, *, wait: bool) ->
             start_spark(conn)
         with undone_on_error(conn):
             epoch, standings, settings = _opened(conn, found, wait=wait)
-            for standing in standings[:-1]:
-                running = own.get(standing.table.pgt_id)
-                results.append(move(conn, standing, epoch, settings, running))
-            outcome = compute(conn, standings[-1], epoch, settings)
+            with sharing(conn, standings, (epoch, settings)) as moment:
+                for standing in standings[:-1]:
+                    running = own.get(standing.table.pgt_id)
+                    results.append(move(conn, standing, moment, running))
+                outcome = compute(conn, standings[-1], moment)
             with conn.pipeline():
                 _let_commit_be_lost(conn, standings)
                 conn.execute("SELECT pgtrickle.refuse_rewritten(%s)", [found.pgt_ids])

@@ -18,7 +18,8 @@ from headwater.spark import ingest
 from headwater.spark.compute import Compute
 from headwater.spark.lake import get_lake
 from headwater.spark.place import Placed
-from headwater.spark.refresh import load_placed, refresh_table
+from headwater.spark.plans import load_placed
+from headwater.spark.refresh import refresh_table
 from headwater.spark.wires import NotOnSpark, wires
 
 

@@ -38,6 +38,15 @@ _READ_BY = sql.SQL(
 )
 
 
+def list_copies(conn: Connection, pgt_ids: list[int]) -> tuple[tuple[int, int, str], ...]:
+    """Return the traces that stream tables read: table, source and URL."""
+    query = b"""
+        SELECT r.pgt_id, r.source_relid::int8, t.url
+          FROM pgtrickle.pgt_trace_readers r JOIN pgtrickle.pgt_traces t USING (trace_id)
+         WHERE r.pgt_id = ANY (%s) ORDER BY 1, 2"""
+    return tuple(conn.execute(query, [pgt_ids]).fetchall())
+
+
 def list_shareable(conn: Connection, pgt_id: int, relids: Iterable[int]) -> tuple[TraceRow, ...]:
     """Return traces of these sources that a stream table may read as well.
 

@@ -15,6 +15,8 @@ from headwater.cli.target import Target, names_argument, require_names, select_n
 if TYPE_CHECKING:
     from headwater.results import RefreshResult
 
+_COUNTS = frozenset({"spark_jobs", "states_skipped", "shared_parts"})  # among the timings
+
 
 @click.command()
 @names_argument
@@ -58,7 +60,7 @@ def print_refreshes(results: Iterable[RefreshResult]) -> None:
 
 def total_ms(timings: dict[str, float]) -> float | None:
     """Return how long a refresh took: its total if it gives one, else the sum of its steps."""
-    steps = (value for name, value in timings.items() if name != "spark_jobs")
+    steps = (value for name, value in timings.items() if name not in _COUNTS)
     return timings.get("total", sum(steps)) if timings else None
 
 

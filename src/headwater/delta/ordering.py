@@ -6,6 +6,7 @@ engine that plans by indexes finds it by itself; one that reads files does what 
 connect             in a view: every relation is joined where a condition leads to it
 gather              in a view: relations that change are joined first, so that the others meet the
                     change once, above the union of its terms
+joined_from         in what several views have in common: the same
 start_from_change   in a delta tree: every join begins with the change, which stays small
 """
 
@@ -34,6 +35,11 @@ def connect(view: Op) -> Op:
 def gather(view: Op, changed: frozenset[int]) -> Op:
     """Return the same relation with the changed sources of each join joined first."""
     return _Orderer(lambda leaf: _reads(leaf, changed), _joined).ordered(view)
+
+
+def joined_from(relations: Sequence[Op], on: tuple[Expr, ...], changed: frozenset[int]) -> Op:
+    """Join relations, those that read changed sources first."""
+    return chained(_sequence(relations, on, lambda leaf: _reads(leaf, changed)), on)
 
 
 def start_from_change(plan: Op) -> Op:
@@ -99,7 +105,8 @@ class _Orderer:
         leaves = [self.ordered(leaf) for leaf in tree.leaves]
         if not any(map(self._is_first, leaves)):
             return rebuild(op, self.ordered)
-        return _restored(_chained(self._sequence(leaves, tree.on), tree.on), schema(op))
+        order = _sequence(leaves, tree.on, self._is_first)
+        return _restored(chained(order, tree.on), schema(op))
 
     def _flat(self, op: Op) -> _Tree:
         parts = self._parts(op)
@@ -109,16 +116,19 @@ class _Orderer:
         left, right = self._flat(parts[0]), self._flat(parts[1])
         return _Tree(left.leaves + right.leaves, (*left.on, *right.on, *parts[2]))
 
-    def _sequence(self, leaves: Sequence[Op], on: tuple[Expr, ...]) -> list[Op]:
-        """Begin with one of the first, then always what a condition leads to, the first before."""
-        rest = sorted(leaves, key=lambda leaf: not self._is_first(leaf))
-        found = [rest.pop(0)]
-        while rest:
-            known = {name for leaf in found for name in names(schema(leaf))}
-            led = [leaf for leaf in rest if _leads(on, known, leaf)]
-            found.append((led or rest)[0])
-            rest.remove(found[-1])
-        return found
+
+def _sequence(
+    leaves: Sequence[Op], on: tuple[Expr, ...], is_first: Callable[[Op], bool]
+) -> list[Op]:
+    """Begin with one of the first, then always what a condition leads to, the first before."""
+    rest = sorted(leaves, key=lambda leaf: not is_first(leaf))
+    found = [rest.pop(0)]
+    while rest:
+        known = {name for leaf in found for name in names(schema(leaf))}
+        led = [leaf for leaf in rest if _leads(on, known, leaf)]
+        found.append((led or rest)[0])
+        rest.remove(found[-1])
+    return found
 
 
 def _reads(op: Op, sources: frozenset[int]) -> bool:
@@ -133,7 +143,7 @@ def _leads(on: tuple[Expr, ...], known: set[str], leaf: Op) -> bool:
     return any(refs(test) & own and refs(test) & known and refs(test) <= own | known for test in on)
 
 
-def _chained(leaves: list[Op], on: tuple[Expr, ...]) -> Op:
+def chained(leaves: Sequence[Op], on: tuple[Expr, ...]) -> Op:
     """Join from left to right; a condition stands where its last column comes in."""
     joined, pending = leaves[0], list(on)
     for leaf in leaves[1:]:

@@ -16,15 +16,17 @@ class Sharing:
     """Counts equal subtrees over all trees of one statement."""
 
     def __init__(self, at_hand: Callable[[Op], bool] = lambda op: False) -> None:
-        """`at_hand` tells what costs an engine no more to compute again than to keep."""
+        """`at_hand` tells what costs an engine no more to compute again than to keep, all of it."""
         self._at_hand = at_hand
         self._repeated: Counter[Op] = Counter()
         self._changing: dict[Op, bool] = {}
 
     def count(self, op: Op) -> None:
         """Count a tree; what stands inside a repeated one is not repeated by that."""
+        if self._at_hand(op):
+            return
         if not self._is_state(op) and self._reads_changes(op):
-            self._repeated[op] += not self._at_hand(op)
+            self._repeated[op] += 1
         if self._repeated[op] <= 1:
             for child in children(op):
                 self.count(child)

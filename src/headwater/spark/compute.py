@@ -13,6 +13,7 @@ from pyarrow import compute
 
 from headwater.algebra.ops import Aggregate, Consolidate, Op, Scan
 from headwater.algebra.schema import names
+from headwater.algebra.walk import scans
 from headwater.errors import QueryFailed, SparkFailed
 from headwater.spark.faults import row_fault
 from headwater.spark.ingest import Standing
@@ -65,6 +66,7 @@ class Compute:
         self._sizes = Sizes(self)
         self._renderer = Renderer(self.wires, self._relation, self._keep, self)
         self._kept: dict[str, DataFrame] = {}
+        self._shown: dict[str, DataFrame] = {}  # to every session, which the others are not
         self._opened: dict[str, Trace] = {}
         self._weights: dict[tuple[int, int], dict[str, Weights]] = {}
         self._group = uuid.uuid4().hex
@@ -73,9 +75,7 @@ class Compute:
     @cached_property
     def _spark(self) -> SparkSession:
         is_small = self._read_rows() <= MANY_ROWS
-        session = (quick_session if is_small else start_session)(self._lake.spark)
-        session.sparkContext.setJobGroup(self._group, "headwater")
-        return session
+        return (quick_session if is_small else start_session)(self._lake.spark)
 
     @property
     def jobs(self) -> int:
@@ -91,6 +91,9 @@ class Compute:
             for view, rows in self._kept.items():
                 rows.unpersist()
                 self._spark.catalog.dropTempView(view)
+            for view, rows in self._shown.items():
+                rows.unpersist()
+                self._spark.catalog.dropGlobalTempView(view)
 
     def change_rows(self) -> int:
         """Return how many rows of change the traces hold."""
@@ -152,6 +155,7 @@ class Compute:
 
     def _run(self, statement: str) -> DataFrame:
         self.statements.append(statement)
+        self._spark.sparkContext.setJobGroup(self._group, "headwater")  # others may have set theirs
         return self._spark.sql(statement)
 
     def _keep(self, statement: str) -> str:
@@ -160,6 +164,33 @@ class Compute:
         self._kept[view] = self._spark.sql(statement).persist()
         self._kept[view].createOrReplaceTempView(view)
         return view
+
+    def beside(self, boundary: Op) -> Compute:
+        """Return one for the same change of another boundary, over some of the same traces."""
+        traces = {scan.source.oid: self._traces[scan.source.oid] for scan in scans(boundary)}
+        return Compute(self._lake, traces, boundary, (self._after, self._upto), is_change=True)
+
+    def reads(self) -> tuple[tuple[int, int], tuple[tuple[str, int], ...]]:
+        """Return what tells the rows that this reads from those of another: epochs and copies."""
+        copies = sorted((s.url, s.version) for s in self._traces.values())
+        return (self._after, self._upto), tuple(copies)
+
+    def has_copy(self, oid: int, url: str) -> bool:
+        """Say whether it is this copy of a source that is read."""
+        return self._traces[oid].url == url
+
+    def keep(self, op: Op) -> str:
+        """Keep the rows of a tree, computed when first read, until this is closed; return the name
+        under which the statements of any other find them."""
+        view = f"kept_{self._group}_shown_{len(self._shown)}"
+        with _failing():
+            self._shown[view] = self._spark.sql(self._renderer.render(op)).persist()
+            self._shown[view].createOrReplaceGlobalTempView(view)
+        return f"global_temp.{view}"
+
+    def adopt(self, op: Op, view: str) -> None:
+        """Read the rows of a tree from what another keeps."""
+        self._renderer.adopt(op, view)
 
     def _relation(self, scan: Scan, is_delta: bool) -> str:
         """Return what holds a scan's rows."""

@@ -7,19 +7,16 @@ refresh cuts off what the lake holds beyond the versions that count.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from contextlib import closing
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from psycopg import Connection
 
-from headwater.algebra.codec import decode_op, encode
 from headwater.algebra.ops import After, Aggregate, Empty, Keys, Op, schema
 from headwater.algebra.schema import names
-from headwater.catalog.model import Epoch, StreamTable
+from headwater.catalog.model import Epoch
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
 from headwater.delta.pushdown import push_keys
@@ -44,6 +41,7 @@ from headwater.postgres.target import Target
 from headwater.spark import ingest
 from headwater.spark.arrivals import without_arrivals
 from headwater.spark.compute import Compute
+from headwater.spark.cycle import Cycle
 from headwater.spark.known import Known, Reader
 from headwater.spark.lake import get_lake
 from headwater.spark.landing import (
@@ -55,41 +53,30 @@ from headwater.spark.landing import (
     read_landed,
 )
 from headwater.spark.loading import load_counts
-from headwater.spark.place import LANDED_OID, Placed, change_of, ordered_for_files, summed
+from headwater.spark.place import LANDED_OID, ordered_for_files, summed
+from headwater.spark.plans import load_placed
 from headwater.spark.unpublished import as_found, difference, extend, make
 
 LANDED = frozenset({LANDED_OID})
 
 
-def stored_placed(placed: Placed) -> dict[str, str]:
-    """Return what the catalog keeps of a plan for Spark."""
-    return {
-        "boundary": json.dumps(encode(placed.boundary)),
-        "rest": json.dumps(encode(placed.rest)),
-    }
-
-
-def load_placed(st: StreamTable) -> Placed:
-    """Return the plan for Spark of a stream table."""
-    stored = st.plan["spark"]
-    return _decoded(stored["boundary"], stored["rest"])
-
-
-@lru_cache(maxsize=256)
-def _decoded(boundary: str, rest: str) -> Placed:
-    return Placed(decode_op(json.loads(boundary)), decode_op(json.loads(rest)))
-
-
 def refresh_table(
-    conn: Connection[Any], standing: Standing, settings: Settings, epoch: Epoch
+    conn: Connection[Any],
+    standing: Standing,
+    settings: Settings,
+    epoch: Epoch,
+    cycle: Cycle | None = None,
 ) -> Outcome:
-    """Move one stream table to the state of this transaction; what it reads is there already."""
+    """Move one stream table to the state of this transaction; what it reads is there already.
+
+    `cycle` is what it may share with the other tables that move with it.
+    """
     watch = Stopwatch()
     with watch.step("choose"):
         choice = choose(conn, standing, settings)
     if choice.action == "NO_DATA":
         return Outcome("NO_DATA", timings=watch.timings)
-    return _Refresh(conn, standing, (epoch, settings), watch).run(choice)
+    return _Refresh(conn, standing, (epoch, settings, cycle or Cycle()), watch).run(choice)
 
 
 class _Refresh:
@@ -99,11 +86,11 @@ class _Refresh:
         self,
         conn: Connection[Any],
         standing: Standing,
-        now: tuple[Epoch, Settings],
+        now: tuple[Epoch, Settings, Cycle],
         watch: Stopwatch,
     ) -> None:
         self._conn, self._standing, self._watch = conn, standing, watch
-        self._epoch, self._settings = epoch, settings = now
+        self._epoch, self._settings, self._cycle = epoch, settings, _ = now
         self._st = standing.table
         self._lake = ingest.own_lake(conn, get_lake(conn), epoch)
         self._placed = load_placed(self._st)
@@ -111,7 +98,7 @@ class _Refresh:
         self._needs = ingest.needs(self._placed.boundary)
         self._rest = plan_maintenance(self._placed.rest)
         self._target: Target = load_plan(self._st)[1]
-        self._skipped = 0
+        self._figures: dict[str, float] = {"states_skipped": 0, "shared_parts": 0}
 
     def run(self, choice: Choice) -> Outcome:
         known = self._reader.own()
@@ -136,8 +123,7 @@ class _Refresh:
         self._reader.record(found, self._epoch, known)
         check_counts(self._st, counts)
         loads = load_counts(s.loaded for s in found.values() if s.loaded)
-        figures = {"spark_jobs": float(jobs), "states_skipped": float(self._skipped)}
-        timings = {**self._watch.timings, **loads, **figures}
+        timings = {**self._watch.timings, **loads, "spark_jobs": float(jobs), **self._figures}
         return Outcome(choice.action, counts, choice.reason, timings)
 
     def _computed(
@@ -237,11 +223,17 @@ class _Refresh:
             return counted(self._conn, statement)
 
     def _change(self, compute: Compute, changed: frozenset[int]) -> Op:
-        """Return the tree of the change, with as few states to read as the server knows."""
-        change = change_of(self._placed.boundary, changed)
+        """Return the tree of the change, with as few states to read as the server knows, and with
+        what other tables of this cycle computed before."""
+        boundary = self._placed.boundary
         with self._watch.step("look"):
-            change, self._skipped = without_arrivals(self._conn, compute, change, changed)
-        return ordered_for_files(change, self._placed.boundary)
+            shared = self._cycle.share(self._conn, compute, (self._st.pgt_id, boundary), changed)
+            known = shared.change, shared.changed
+            change, skipped = without_arrivals(self._conn, compute, *known)
+        self._figures["states_skipped"] = float(skipped + shared.skipped)
+        self._figures["shared_parts"] = float(shared.reused)
+        with self._watch.step("spark"):
+            return shared.completed(compute, ordered_for_files(change, boundary))
 
     def _landed_groups(self, compute: Compute, change: Op) -> str | None:
         """Let Spark sum per group, if it can, and return the statement that follows the sums."""

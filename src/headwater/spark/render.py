@@ -76,8 +76,12 @@ class Renderer:
     ) -> None:
         self._columns, self._read, self._keep, self._facts = columns, read, keep, facts
         self._sizes = Sizes(facts) if facts is not None else None
-        self._sharing = Sharing(_is_small_file)
         self._kept: dict[Op, str] = {}
+        self._sharing = Sharing(lambda op: op in self._kept or _is_small_file(op))
+
+    def adopt(self, op: Op, view: str) -> None:
+        """Read the rows of a tree, wherever it occurs, from a view that has them."""
+        self._kept[op] = view
 
     def render(self, op: Op) -> str:
         """Return the SELECT of a tree, with weights."""
@@ -85,10 +89,11 @@ class Renderer:
         return self._render(op)
 
     def _render(self, op: Op) -> str:
-        if not self._sharing.is_shared(op):
-            return self._made(op)
         if op not in self._kept:
-            self._kept[op] = self._keep(self._made(op))
+            made = self._made(op)
+            if not self._sharing.is_shared(op):
+                return made
+            self._kept[op] = self._keep(made)
         return _select([*_listed(op), WEIGHT], self._kept[op])
 
     def _made(self, op: Op) -> str:
