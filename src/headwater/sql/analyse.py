@@ -203,9 +203,7 @@ def _collect(
         obstacle = found.obstacle or _obstacle_of_view(row, view)
         found = replace(found, used=_used(found, row), obstacle=obstacle)
         findings.relations[key] = (
-            _with_policy(conn, findings, found)
-            if findings.reader in row["hides_from"]
-            else found
+            _with_policy(conn, findings, found) if findings.reader in row["hides_from"] else found
         )
         if row["relkind"] == "v":
             _collect(conn, types, findings, row["shown"], row["view_tree"])

@@ -359,9 +359,7 @@ def test_suspended_for_a_bulk_load(followed: headwater.Headwater, conn: Connecti
     assert differences(conn) == {}
 
 
-def test_resuming_compiles_over_what_was_altered(
-    hw: headwater.Headwater, conn: Connection
-) -> None:
+def test_resuming_compiles_over_what_was_altered(hw: headwater.Headwater, conn: Connection) -> None:
     query = "SELECT customer, count(*) AS n, max(amount) AS most FROM orders GROUP BY customer"
     hw.create_stream_table("totals", query, refresh_mode="IMMEDIATE")
     hw.alter_stream_table("totals", status="SUSPENDED")

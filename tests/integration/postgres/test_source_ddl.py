@@ -488,5 +488,48 @@ def test_a_change_can_be_refused_and_is_told_at_once(world: World) -> None:
     assert ("reinitialize_needed", "c.later", "c.u was dropped") in told
 
 
+CONCERNED = {
+    "CREATE TEMPORARY VIEW other AS SELECT 1 AS x": set(),
+    "CREATE TABLE other (id int PRIMARY KEY); DROP TABLE other": set(),
+    "CREATE FUNCTION other() RETURNS int LANGUAGE sql AS 'SELECT 1'": set(),
+    "ALTER TABLE u ADD COLUMN more int": {"joined", "late"},
+    "ALTER TABLE keyed ADD COLUMN more int": {"keyed"},
+    "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30)": {"parted"},
+    "DROP TABLE p1": {"parted"},
+    "DO $$ DECLARE n text := (SELECT min(tgname) FROM pg_trigger WHERE tgrelid = 'u'::regclass);"
+    " BEGIN EXECUTE format('DROP TRIGGER %I ON u', n); END $$": {"joined", "late"},
+    "DROP INDEX alone": {"joined", "late", "keyed", "parted"},  # whose it was, nobody says
+}
+
+
+def test_a_command_looks_at_the_tables_that_it_concerns(conn: Connection, database: str) -> None:
+    """To look at one takes a millisecond, and commands on other tables come all the time."""
+    conn.execute(f"CREATE SCHEMA c; SET search_path = c; {SETUP}".encode())
+    conn.execute("CREATE UNIQUE INDEX alone ON t (g, id)")
+    with headwater.connect(database) as hw:
+        hw.connection.execute("SET search_path = c")
+        for name, query in {"joined": JOINED, "keyed": KEYED, "parted": PARTED}.items():
+            hw.create_stream_table(name, query, refresh_mode="IMMEDIATE")
+        hw.create_stream_table("late", JOINED, refresh_mode="COMMIT")
+    conn.execute("SET track_functions = 'pl'")
+    found = {}
+    for ddl in CONCERNED:
+        with conn.transaction(force_rollback=True):
+            before = _looks(conn)
+            conn.execute(ddl.encode())
+            found[ddl] = _looks(conn) - before
+    assert {ddl: count > 0 for ddl, count in found.items()} == {
+        ddl: bool(names) for ddl, names in CONCERNED.items()
+    }
+    # What no longer follows is looked at again.
+    assert [ddl for ddl, names in CONCERNED.items() if found[ddl] > 2 * len(names)] == []
+
+
+def _looks(conn: Connection) -> int:
+    calls = "pg_stat_get_xact_function_calls('pgtrickle.drift_of(bigint)'::regprocedure)"
+    [(count,)] = conn.execute(f"SELECT coalesce({calls}, 0)".encode()).fetchall()
+    return int(count)
+
+
 def _status(world: World, name: str) -> Status:
     return next(s for s in world.hw.pgt_status() if s.name == f"c.{name}")
