@@ -29,7 +29,7 @@ from tests.scale import scaled
 from tests.servers import Server
 
 IS_WHOLE = scaled(1) > 1
-BATCH = 14 if IS_WHOLE else 20  # steps
+BATCH = 14 if IS_WHOLE else 21  # steps
 # `make test` takes every so-many-th fixture, from one on.
 PARTS = {"DIFFERENTIAL": slice(0, None, 5), "FULL": slice(2, None, 15)}
 # Their changes read the sources thirty times and more, and take Spark as many seconds.
