@@ -19,8 +19,10 @@ from headwater.errors import HeadwaterError, InvalidArgument, InvalidPlan, NotFo
 from headwater.postgres.faults import classify
 from headwater.results import RefreshResult
 from headwater.schedule.plan import Start
+from headwater.spark.session import kill_machine
 
 _MOST_THREADS = 256
+_GRACE_SECONDS = 10.0  # from a cancelled statement to the end of its refresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,24 @@ class Workers:
             conn.close()
 
     def finish(self, seconds: float) -> list[Ended]:
-        """Wait for what runs, cancel what then still does, and end; nothing is left half-done."""
-        if wait(list(self._tasks), timeout=seconds).not_done:
+        """Wait for what runs, cancel what then still does, and end; nothing is left half-done.
+
+        What the server does not hold up waits for Spark: without that, it ends.
+        """
+        if self._runs_after(seconds):
             with self._lock:
                 busy = list(self._busy)
             for conn in busy:
                 with suppress(psycopg.Error):  # the server is gone, and the refresh with it
                     conn.cancel_safe(timeout=5)
+            if self._runs_after(_GRACE_SECONDS):
+                kill_machine()
         self._threads.shutdown(wait=True)
         self.forget_connections()
         return self.collect()
+
+    def _runs_after(self, seconds: float) -> bool:
+        return bool(wait(list(self._tasks), timeout=seconds).not_done)
 
     def _work(self, start: Start) -> Ended:
         """Refresh one table; whatever goes wrong is recorded, and the daemon goes on."""

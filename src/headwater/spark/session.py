@@ -182,6 +182,16 @@ def stop_session() -> None:
         running.jvm.end()
 
 
+def kill_machine() -> None:
+    """End the virtual machine at once, whatever it is at: who waits for it gets an error.
+
+    The next start replaces it. Without one, or in a fork, do nothing.
+    """
+    running = _running  # who starts or stops one holds the lock, perhaps for ever
+    if running is not None and running.jvm.owner == os.getpid():
+        running.jvm.process.kill()
+
+
 @contextmanager
 def spark_errors() -> Iterator[None]:
     """Raise SparkFailed instead of an error that means that the virtual machine has died.

@@ -20,6 +20,10 @@ INSERT INTO a SELECT n, n % 5, n FROM generate_series(1, 50) n;
 INSERT INTO b SELECT n, 'g' || n FROM generate_series(0, 4) n
 """
 JOINED = "SELECT b.name, sum(a.x) AS total, count(*) AS n FROM a JOIN b USING (g) GROUP BY b.name"
+RUNNING = """
+SELECT FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables st USING (pgt_id)
+ WHERE h.status = 'RUNNING' AND st.pgt_name = 'joined'
+"""
 PLAIN = "SELECT g, count(*) AS n FROM a GROUP BY g"
 
 
@@ -27,7 +31,8 @@ PLAIN = "SELECT g, count(*) AS n FROM a GROUP BY g"
 def test_spark_starts_when_it_is_needed_and_again_when_it_dies(dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "headwater.toml"
     file.write_text(
-        f'[[databases]]\ndsn = "{dsn}"\nlake = "{tmp_path / "lake"}"\nspark_master = "local[1]"\n'
+        f'stop_seconds = 1\n[[databases]]\ndsn = "{dsn}"\nlake = "{tmp_path / "lake"}"\n'
+        'spark_master = "local[1]"\n'
     )
     with (
         headwater.connect(dsn, lake=str(tmp_path / "lake"), spark_master="local[1]") as hw,
@@ -41,16 +46,21 @@ def test_spark_starts_when_it_is_needed_and_again_when_it_dies(dsn: str, tmp_pat
         until(lambda: find_difference(conn, PLAIN, "plain") is None)
         assert machines(process.pid) == []
         hw.create_stream_table("joined", JOINED, "1s", engine="spark", initialize=False)
-        for number in range(2):
+        for number in range(3):
             conn.execute("INSERT INTO a VALUES (%s, 2, 7)", [200 + number])
             until(lambda: not find_difference(conn, JOINED, "joined"), lambda: told(process), 240)
             [machine] = machines(process.pid)
-            machine.kill()
+            machine.kill() if number < 2 else machine.suspend()
         refreshes = [r for r in hw.refresh_history("joined", 200) if r.status != "SKIPPED"]
         assert {r.engine for r in refreshes} == {"spark"}
         failed = {(r.error_class, r.error_code) for r in refreshes if r.status == "FAILED"}
         assert failed <= {("system", "HW-305")}
+        # Whoever waits for this one waits for ever, but for the end of the daemon.
+        conn.execute("INSERT INTO a VALUES (300, 2, 7)")
+        until(lambda: conn.execute(RUNNING).fetchall() != [], lambda: told(process))
         assert process.end() == 0
+        assert psutil.wait_procs([machine], timeout=60)[1] == []
+        assert conn.execute(RUNNING).fetchall() == []
 
 
 def told(process: Process) -> list[dict[str, Any]]:
