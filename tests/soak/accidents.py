@@ -21,12 +21,17 @@ import psycopg
 
 import headwater
 from headwater.errors import Unavailable
-from tests.daemons import Process
+from tests.daemons import Process, until
 from tests.servers import Server
 from tests.soak.world import TABLES, downstream
 
 Connection = psycopg.Connection[Any]
 ALL = frozenset(TABLES)
+LONGEST = 120.0  # seconds of a refresh on a busy machine, with the start of Spark
+BEGUN = """
+SELECT FROM pgtrickle.pgt_refresh_history h JOIN pg_stat_activity a ON a.pid = h.backend_pid
+ WHERE h.status = 'RUNNING' AND h.start_time < %s
+"""
 
 
 @dataclass
@@ -176,8 +181,13 @@ def come_and_go(stage: Stage) -> None:
 
 
 def repair(stage: Stage) -> None:
-    """Do what the documentation says: resume what is suspended, refresh what writers maintain."""
+    """Do what the documentation says: resume what is suspended, refresh what writers maintain.
+
+    A refresh that began before may still fail, and be the one after which a table is suspended.
+    """
     with stage.verbs() as hw:
+        [(now,)] = hw.connection.execute("SELECT clock_timestamp()").fetchall()
+        until(lambda: hw.connection.execute(BEGUN, [now]).fetchall() == [], patience=LONGEST)
         status = {line.name.removeprefix("public."): line.status for line in hw.pgt_status()}
         for name, table in TABLES.items():
             if status[name] == "ERROR" and table.follows:
