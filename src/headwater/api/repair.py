@@ -71,8 +71,28 @@ def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
     relids = [d.source_relid for d in streams.list_dependencies(conn, st.pgt_id)]
     for source in tracking.list_tracking(conn, [*relids, st.pgt_relid]):
         gap = find_gap(conn, source)
-        if gap is not None or is_stale(conn, source):
+        readers, lost = _find_lost(conn, source)
+        if lost:
+            streams.mark_for_rebuild(
+                conn, readers, f"{source.source_name} had no {lost} for a time"
+            )
+        if gap is not None or lost or is_stale(conn, source):
             _resync_capture(conn, source, gap)
+
+
+def _find_lost(conn: Connection[Any], source: Tracking) -> tuple[list[int], str]:
+    """Return the columns that are used and not captured, and by whom.
+
+    Nobody could capture a column while it had another name.
+    """
+    [(readers, lost)] = conn.execute(
+        "SELECT array_agg(DISTINCT d.pgt_id), string_agg(DISTINCT c.name, ', ' ORDER BY c.name)"
+        "  FROM pgtrickle.pgt_dependencies d CROSS JOIN LATERAL unnest(d.columns_used) AS c (name)"
+        "  JOIN pg_attribute a ON a.attrelid = d.source_relid AND a.attname = c.name"
+        " WHERE d.source_relid = %s AND d.pgt_id = ANY (%s) AND c.name <> ALL (%s::text[])",
+        [source.source_relid, list(source.tracked_by_pgt_ids), list(source.columns)],
+    ).fetchall()
+    return readers or [], lost or ""
 
 
 def _resync_capture(conn: Connection[Any], source: Tracking, gap: str | None) -> None:

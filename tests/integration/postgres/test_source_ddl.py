@@ -488,6 +488,34 @@ def test_a_change_can_be_refused_and_is_told_at_once(world: World) -> None:
     assert ("reinitialize_needed", "c.later", "c.u was dropped") in told
 
 
+def test_a_column_that_was_renamed_and_renamed_back_is_captured_again(world: World) -> None:
+    """While it had the other name, nobody could capture it; who reads it must not go on as if."""
+    hw, conn = world.hw, world.conn
+    conn.execute("CREATE SCHEMA c")
+    conn.execute(SETUP.encode())
+    queries = {"grouped": "SELECT g, count(*) AS n FROM t GROUP BY g",
+               "most": "SELECT g, max(id) AS m FROM t GROUP BY g", "keyed": KEYED}  # fmt: skip
+    for name, query in queries.items():
+        hw.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+    for noticing, first in (("grouped", "most"), ("most", "grouped"), ("keyed", "most")):
+        conn.execute("ALTER TABLE t RENAME g TO h")
+        conn.execute("UPDATE t SET x = x + 1, h = h + 1 WHERE id = 1")
+        if noticing == "keyed":
+            hw.refresh_stream_table(noticing)
+        else:
+            with pytest.raises(HeadwaterError, match="column g of c.t is now called h"):
+                hw.refresh_stream_table(noticing)
+        conn.execute("ALTER TABLE t RENAME h TO g")
+        conn.execute("UPDATE t SET g = g + 1 WHERE id = 2")
+        for name in (first, *queries):
+            hw.refresh_stream_table(name)
+            assert find_difference(conn, queries[name], name) is None
+        conn.execute("UPDATE t SET g = g + 1 WHERE id = 3")
+        for name in ("grouped", "most"):
+            assert hw.refresh_stream_table(name).action == "DIFFERENTIAL"
+            assert find_difference(conn, queries[name], name) is None
+
+
 CONCERNED = {
     "CREATE TEMPORARY VIEW other AS SELECT 1 AS x": set(),
     "CREATE TABLE other (id int PRIMARY KEY); DROP TABLE other": set(),

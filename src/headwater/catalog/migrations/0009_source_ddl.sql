@@ -678,7 +678,7 @@ $$;
 
 -- Whether some of these tables need a closer look before they can move: never filled, suspended, failed,
 -- renamed, given away, read by the clock, computed as a whole, over altered sources or ones that hide other rows, without their
--- triggers or with those for other columns.
+-- triggers or with those for other columns, which a column that was renamed and renamed back leaves behind.
 CREATE FUNCTION pgtrickle.need_a_look(moving bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -717,6 +717,9 @@ BEGIN
       WHERE t.tracked_by_pgt_ids && moving
         AND (cardinality(carriers) <> 1 + cardinality(t.leaves) OR NOT carriers @> t.leaves
              OR NOT pgtrickle.fits_buffer(t.source_relid, to_regclass(t.buffer_name))
+             OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
+                         WHERE d.source_relid = t.source_relid AND d.pgt_id = ANY (moving)
+                           AND d.pgt_id = ANY (t.tracked_by_pgt_ids) AND NOT d.columns_used <@ t.columns)
              OR 4 * cardinality(carriers) > (
                 SELECT count(*) FROM pg_trigger g
                  WHERE g.tgrelid = ANY (carriers) AND g.tgenabled = 'A'
