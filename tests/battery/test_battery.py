@@ -71,13 +71,12 @@ class Run:
 
     def refresh(self, step: Step, number: int = 0, every: int = 1) -> None:
         """Refresh the fixtures whose turn it is: at a quiet step those that nothing waits for."""
-        turn = {fixture.name for fixture in list(self.live)[number % every :: every]}
+        names = [fixture.name for fixture in self.live]
         if step.is_quiet:
-            turn = {fixture.name for fixture in self.live} - self.behind
-        elif step.rebuilds:
-            turn = {fixture.name for fixture in self.live}
+            turn = set(names) - self.behind
         else:
-            self.behind = {fixture.name for fixture in self.live} - turn
+            turn = set(names if step.rebuilds else names[number % every :: every])
+            self.behind = set(names) - turn
         for fixture in [fixture for fixture in self.live if fixture.name in turn]:
             try:
                 action = self.hw.refresh_stream_table(fixture.table).action

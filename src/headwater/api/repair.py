@@ -73,9 +73,8 @@ def _repair_capture(conn: Connection[Any], st: StreamTable) -> None:
         gap = find_gap(conn, source)
         readers, lost = _find_lost(conn, source)
         if lost:
-            streams.mark_for_rebuild(
-                conn, readers, f"{source.source_name} had no {lost} for a time"
-            )
+            why = f"changes of {lost} of {source.source_name} were not captured for a time"
+            streams.mark_for_rebuild(conn, readers, why)
         if gap is not None or lost or is_stale(conn, source):
             _resync_capture(conn, source, gap)
 
