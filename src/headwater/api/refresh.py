@@ -176,8 +176,7 @@ def _in_one_transaction(conn: Connection[Any], found: Verdict, *, wait: bool) ->
                     results.append(move(conn, standing, moment, running))
                 outcome = compute(conn, standings[-1], moment)
             with conn.pipeline():
-                _let_commit_be_lost(conn, standings)
-                conn.execute("SELECT pgtrickle.refuse_rewritten(%s)", [found.pgt_ids])
+                _check_before_commit(conn, found, standings)
                 _clean_sole(conn, standings)
                 st = standings[-1].table
                 results.append(record(conn, st, epoch, outcome, own.get(st.pgt_id)))
@@ -237,14 +236,18 @@ def _allow_long_keys(conn: Connection[Any], st: StreamTable) -> None:
         streams.update_stream_table(conn, st.pgt_id, plan={**st.plan, LONG_KEYS: True})
 
 
-def _let_commit_be_lost(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:
-    """Do not wait for the disk: a crash that loses this commit loses all of it.
+def _check_before_commit(
+    conn: Connection[Any], found: Verdict, standings: tuple[Standing, ...]
+) -> None:
+    """Refuse to end a refresh that saw sources empty, and do not wait for the disk.
 
-    Tables, epoch and consumed buffer rows go back together, and the next refresh does it again.
-    What the catalog says of the lake must last, since files are deleted by it.
+    A crash that loses this commit loses all of it: tables, epoch and consumed buffer rows go back
+    together, and the next refresh does it again. What the catalog says of the lake must last,
+    since files are deleted by it.
     """
-    if all(standing.table.effective_engine == "postgres" for standing in standings):
-        conn.execute("SET LOCAL synchronous_commit = off")
+    may_be_lost = all(standing.table.effective_engine == "postgres" for standing in standings)
+    more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
+    conn.execute(f"SELECT pgtrickle.refuse_rewritten(%s){more}", [found.pgt_ids], prepare=True)
 
 
 def _as_ours(error: psycopg.Error | HeadwaterError, name: str) -> HeadwaterError:
@@ -317,10 +320,14 @@ def _skipped(conn: Connection[Any], found: Verdict) -> RefreshResult:
 
 
 def _clean_sole(conn: Connection[Any], standings: tuple[Standing, ...]) -> None:
-    """Clean, in the transaction itself, the buffers that only the moved tables read."""
+    """Clean, in the transaction itself, the buffers that only the moved tables read.
+
+    One without unseen changes is left: what may stand there was seen, and goes with the next.
+    """
     moved = {s.table.pgt_id for s in standings}
     for source in {t.source_relid: t for s in standings for t in s.sources}.values():
-        if set(source.tracked_by_pgt_ids) <= moved:
+        is_sole = set(source.tracked_by_pgt_ids) <= moved
+        if is_sole and any(s.may_have_unseen(source.source_relid) for s in standings):
             clean_at_once(conn, source)
 
 

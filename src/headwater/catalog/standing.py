@@ -38,6 +38,12 @@ class Standing:
         """Whether the table belongs to another role than the one that asks."""
         return self.owner is not None and self.owner != self.caller
 
+    def may_have_unseen(self, source_relid: int) -> bool:
+        """Tell whether changes of a source wait, or may wait because nobody counted."""
+        return self.unseen is None or any(
+            oid == source_relid and rows > 0 for oid, rows, _ in self.unseen
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

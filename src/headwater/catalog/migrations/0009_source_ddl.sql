@@ -74,14 +74,19 @@ END;
 
 -- Whether a source is still what a stream table was made for; that more of it is unique than was, is no harm.
 CREATE FUNCTION pgtrickle.still_holds(was jsonb, now_is jsonb) RETURNS boolean
-LANGUAGE sql IMMUTABLE
-BEGIN ATOMIC
-    SELECT coalesce(was = now_is
-           OR was - '{unique,columns,files}'::text[] = now_is - '{unique,columns,files}'::text[]
-           AND pgtrickle.columns_hold(was, now_is)
-           AND coalesce(nullif(now_is -> 'unique', 'null'), '[]')
-               @> coalesce(nullif(was -> 'unique', 'null'), '[]'), false);
-END;
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    IF was = now_is THEN
+        RETURN true;
+    END IF;
+    RETURN coalesce(
+        was - '{unique,columns,files}'::text[] = now_is - '{unique,columns,files}'::text[]
+        AND pgtrickle.columns_hold(was, now_is)
+        AND coalesce(nullif(now_is -> 'unique', 'null'), '[]')
+            @> coalesce(nullif(was -> 'unique', 'null'), '[]'), false);
+END
+$$;
 
 -- Whether the owner of a stream table still sees the rows of a source that it was made for. PL/pgSQL, because
 -- it keeps its plans: this is asked before every refresh.
@@ -245,15 +250,18 @@ $$;
 -- Say which sources of these tables were emptied or rewritten since the snapshot of this transaction, which
 -- shows them empty from then on. The snapshot shows the file that they had, the function the one they have.
 CREATE FUNCTION pgtrickle.rewritten_since(moving bigint[]) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT string_agg(DISTINCT d.source_name, ', ')
-      FROM pgtrickle.pgt_dependencies d
-     CROSS JOIN LATERAL unnest(pgtrickle.table_with_children(d.source_relid)) AS part (relid)
-      JOIN pg_class c ON c.oid = part.relid
-     WHERE d.pgt_id = ANY (moving) AND c.relfilenode <> 0
-       AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid);
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT string_agg(DISTINCT d.source_name, ', ')
+          FROM pgtrickle.pgt_dependencies d
+         CROSS JOIN LATERAL unnest(pgtrickle.table_with_children(d.source_relid)) AS part (relid)
+          JOIN pg_class c ON c.oid = part.relid
+         WHERE d.pgt_id = ANY (moving) AND c.relfilenode <> 0
+           AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid));
+END
+$$;
 
 CREATE FUNCTION pgtrickle.refuse_rewritten(moving bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -700,9 +708,11 @@ BEGIN
         AND (NOT pgtrickle.still_holds(
                  d.fingerprint, pgtrickle.source_fingerprint(d.source_relid, d.columns_used))
              OR NOT pgtrickle.policy_holds(d)
-             OR EXISTS (SELECT FROM jsonb_each(coalesce(nullif(d.fingerprint -> 'columns', 'null'), '{}'))
-                                    AS c (name, mark)
-                         WHERE c.mark -> 6 <> 'null' AND pgtrickle.alteration_of(d.pgt_id) IS NOT NULL));
+             OR CASE WHEN EXISTS (
+                         SELECT FROM jsonb_each(coalesce(nullif(d.fingerprint -> 'columns', 'null'), '{}'))
+                                         AS c (name, mark)
+                          WHERE c.mark -> 6 <> 'null')
+                     THEN pgtrickle.alteration_of(d.pgt_id) IS NOT NULL ELSE false END);
     IF FOUND THEN
         RETURN true;
     END IF;
