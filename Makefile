@@ -38,6 +38,7 @@ test: lint types
 	scripts/postgres15
 	scripts/java
 	scripts/chromium
+	@test -e .venv/spark.jsa || $(BIN)/python scripts/spark_classes.py
 	$(PYTEST) -q $(WORKERS) -m 'not soak and not bench' tests
 
 # Fifteen minutes of writers and accidents; HEADWATER_SOAK_MINUTES says otherwise, HEADWATER_SOAK_SEED repeats one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,8 +33,13 @@ settings.load_profile("default")
 
 # What is meant to run on Spark says so: no other test starts a virtual machine.
 os.environ["PGOPTIONS"] = "-c pg_trickle.default_engine=postgres"
-# Many small statements, most of them new: the virtual machine's first compiler will do for them.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Many small statements, most of them new: the virtual machine's first compiler will do for them. Its
+# classes are read from what `scripts/spark_classes.py` has kept, if that is there.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    f" -XX:SharedArchiveFile={Path(sys.prefix) / 'spark.jsa'}",
+)
 
 
 @pytest.fixture(scope="session")

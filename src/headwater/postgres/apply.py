@@ -1,8 +1,7 @@
-"""A change to the statement that writes it into the stream table.
+"""A change to the statement that moves the stream table by it.
 
-Everything happens in one statement: the change is computed, the rows that go are looked up once,
-then updated or deleted by their place, and new rows are inserted. Where the result has a key, a row
-whose key stays is updated; where it is a true bag, exactly as many copies go as the weight says.
+Everything happens in one statement: the change is computed, the state follows, and the stored rows
+are written.
 """
 
 from __future__ import annotations
@@ -18,16 +17,14 @@ from headwater.delta.stored import change_from_stored
 from headwater.postgres.different import Deltas, render_deltas
 from headwater.postgres.kept import Follower, reading_kept
 from headwater.postgres.maintenance import STATE_OID, STORED_OID, Maintenance, over_state
-from headwater.postgres.pairing import going_key, pair_groups, shown_of
+from headwater.postgres.pairing import pair_groups, shown_of
 from headwater.postgres.quote import (
     WEIGHT,
-    at_places,
     equal,
     identifier,
     image,
     is_null,
     listed,
-    looked_up,
     restored,
     same,
 )
@@ -39,10 +36,9 @@ from headwater.postgres.state import (
     state_writes,
 )
 from headwater.postgres.target import Target
+from headwater.postgres.writes import WRITES, apply_change, write_at_places, write_bag, write_pairs
 
-# The writes are carried out in this order, so that a value which moves from one row to another does
-# not collide in a unique index of the user's own.
-COUNTS = ("deleted", "updated", "inserted", "expected", "damaged", "delta_rows")
+COUNTS = (*WRITES, "damaged", "delta_rows")
 
 
 class DeltaReader:
@@ -160,7 +156,7 @@ def _follow_groups(
     shown = shown_of(plan.view, plan.root) if target.key is not None else None
     if shown is not None:
         paired = renderer.add("paired", pair_groups(target, plan.root, shown, groups))
-        writes |= _apply_pairs(target, paired)
+        writes |= write_pairs(target, paired)
     else:
         reader.put(STATE_OID, renderer.add("state_change", signed_groups(plan.root, groups)))
         change = differentiate(over_state(plan.view, plan.root, target.state))
@@ -197,9 +193,9 @@ def _difference(target: Target, query: str) -> str:
 
 def _write_difference(renderer: Renderer, target: Target, table: str) -> str:
     if target.key is None:
-        writes = _apply_bag(renderer, target, table)
+        writes = write_bag(renderer, target, table)
     else:
-        writes = _keyed_writes(target, table, table, table)
+        writes = write_at_places(target, table, table, table)
     return _assembled(renderer, writes, "0", "0")
 
 
@@ -261,109 +257,10 @@ def _pairs(
     )
 
 
-def apply_change(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
-    """Return the common tables that apply a consolidated change, the last ones by writing."""
-    return (_apply_bag if target.key is None else _apply_keyed)(renderer, target, change)
-
-
-def _apply_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
-    """Pair what goes with what comes by key: both together are an update."""
-    columns = [identifier(c.name) for c in target.columns]
-    keys = target.key_columns
-    pairs = [(f"g.{identifier(k.name)}", f"c.{identifier(k.name)}", k) for k in keys]
-    on = " AND ".join(same(a, b, k) for a, b, k in pairs) or "TRUE"
-    outputs = [
-        *(f"g.{identifier(k.name)} AS {going_key(n)}" for n, k in enumerate(keys)),
-        *(f"c.{c}" for c in columns),
-        f"g.{WEIGHT} IS NOT NULL AS __goes",
-        f"c.{WEIGHT} IS NOT NULL AS __comes",
-    ]
-    paired = renderer.add(
-        "paired",
-        f"SELECT {listed(outputs)}\nFROM (SELECT * FROM {change} WHERE {WEIGHT} < 0) AS g"
-        f"\nFULL JOIN (SELECT * FROM {change} WHERE {WEIGHT} > 0) AS c ON {on}",
-    )
-    return _apply_pairs(target, paired)
-
-
-def _apply_pairs(target: Target, paired: str) -> dict[str, str]:
-    """Look up the stored rows of what goes, by the index on the key."""
-    keys = enumerate(target.key_columns)
-    stored = [(f"l.{going_key(n)}", f"t.{identifier(k.name)}", k) for n, k in keys]
-    staying, leaving = (
-        looked_up(
-            "t.ctid AS __row, l.*",
-            f"(SELECT * FROM {paired} WHERE __goes AND {test})",
-            target.name,
-            stored,
-            is_small=target.is_small,
-        )
-        for test in ("__comes", "NOT __comes")
-    )
-    return _keyed_writes(target, paired, f"({staying})", f"({leaving})")
-
-
-def _keyed_writes(target: Target, paired: str, staying: str, leaving: str) -> dict[str, str]:
-    """Update, delete and insert what was paired by key; `__row` is where the stored row is.
-
-    A row is looked up and written in one go, while its page is at hand.
-    """
-    columns = [identifier(c.name) for c in target.columns]
-    sets, names = listed(f"{c} = l.{c}" for c in columns), listed(columns)
-    return {
-        "expected": f"SELECT FROM {paired} WHERE __goes",
-        "updated": f"UPDATE {target.name} AS t SET {sets} FROM {staying} AS l"
-        " WHERE t.ctid = l.__row AND l.__goes AND l.__comes RETURNING 1",
-        "deleted": f"DELETE FROM {target.name} AS t USING {leaving} AS l"
-        " WHERE t.ctid = l.__row AND l.__goes AND NOT l.__comes RETURNING 1",
-        "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {paired}"
-        " WHERE NOT __goes RETURNING 1",
-    }
-
-
-def hash_of(alias: str, hashed: tuple[str, ...]) -> str:
-    """Return the hash of a row's hashable columns: what the index of a bag is on."""
-    values = listed(f"{alias}{identifier(name)}" for name in hashed)
-    return f"hash_record_extended(ROW({values}), 0)"
-
-
-def _apply_bag(renderer: Renderer, target: Target, change: str) -> dict[str, str]:
-    """Delete as many copies of a row as its weight says; the index is on a hash of the row."""
-    columns = [identifier(c.name) for c in target.columns]
-    going = renderer.add(
-        "going", f"SELECT row_number() OVER () AS __id, * FROM {change} WHERE {WEIGHT} < 0"
-    )
-    tests = (
-        [f"{hash_of('t.', target.hashed)} = {hash_of('g.', target.hashed)}"]
-        if target.hashed
-        else []
-    )
-    for column in target.columns:
-        name = identifier(column.name)
-        a, b = image(f"t.{name}", column), image(f"g.{name}", column)
-        tests.append(f"{a} IS NOT DISTINCT FROM {b}" if column.nullable else f"{a} = {b}")
-    located = renderer.add(
-        "located",
-        f"SELECT __row FROM (SELECT t.ctid AS __row, -g.{WEIGHT} AS copies,"
-        f" row_number() OVER (PARTITION BY g.__id) AS copy FROM {going} AS g"
-        f" JOIN {target.name} AS t ON {' AND '.join(tests) or 'TRUE'}) AS q WHERE copy <= copies",
-    )
-    names = listed(columns)
-    return {
-        "expected": f"SELECT FROM {going} AS g CROSS JOIN LATERAL generate_series(1, -g.{WEIGHT})",
-        "updated": "SELECT WHERE FALSE",
-        "deleted": f"DELETE FROM {target.name} AS t WHERE "
-        + at_places(f"SELECT __row FROM {located}")
-        + " RETURNING 1",
-        "inserted": f"INSERT INTO {target.name} ({names}) SELECT {names} FROM {change} AS c"
-        f" CROSS JOIN LATERAL generate_series(1, c.{WEIGHT}) AS copies RETURNING 1",
-    }
-
-
 def _assembled(renderer: Renderer, writes: dict[str, str], damaged: str, delta_rows: str) -> str:
     for name, statement in writes.items():
         renderer.add(name, statement)
-    counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in COUNTS[:4]]
+    counts = [f"(SELECT count(*) FROM {identifier(name)})" for name in WRITES]
     values = zip([*counts, damaged, delta_rows], COUNTS, strict=True)
     outputs = listed(f"{value} AS {identifier(name)}" for value, name in values)
     return f"{renderer.with_clause()}SELECT {outputs}"

@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from headwater.catalog.model import Tracking
 from headwater.catalog.standing import Standing
-from headwater.postgres.quote import WEIGHT, identifier, listed
+from headwater.postgres.quote import NEVER, WEIGHT, identifier, listed
 
 # A table standing at an epoch has seen what its snapshot shows, and what the refresher of that
 # epoch wrote itself, into other stream tables.
@@ -108,5 +108,4 @@ def _expecting(rows: int, width: int) -> str:
         return ""
     roughly = 1 << (rows - 1).bit_length()
     nulls = ", ".join(["NULL"] * width)
-    never = "current_setting('pg_trickle.snapshot') IS NULL"
-    return f" UNION ALL SELECT {nulls} FROM generate_series(1, {roughly}) WHERE {never}"
+    return f" UNION ALL SELECT {nulls} FROM generate_series(1, {roughly}) WHERE {NEVER}"

@@ -18,7 +18,6 @@ from headwater.catalog.names import qualified_name
 from headwater.delta.recursion import step_columns
 from headwater.delta.stored import shown_keys
 from headwater.errors import InvalidArgument
-from headwater.postgres.apply import hash_of
 from headwater.postgres.different import Different, different_values, index_on, stored_values
 from headwater.postgres.kept import (
     Keeps,
@@ -36,6 +35,7 @@ from headwater.postgres.render import Renderer
 from headwater.postgres.reserve import reserve_queries
 from headwater.postgres.state import keys_of
 from headwater.postgres.target import Target
+from headwater.postgres.writes import hash_of
 from headwater.sql.analyse import describe
 
 _INDEX_LIMIT = 32  # columns of an index in PostgreSQL
