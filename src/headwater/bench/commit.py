@@ -164,13 +164,14 @@ def commit_tables(figures: list[Cost]) -> tuple[Table, ...]:
     """Return the times at the client, and those of the server."""
     heads = (
         *("updates", "sent", *(f"{way} ms" for way in WAYS)),
-        *("COMMIT / without", "IMMEDIATE / COMMIT"),
+        *("COMMIT / without", "IMMEDIATE / COMMIT", "what they add, IMMEDIATE / COMMIT"),
     )
 
     def lines(of: Callable[[Cost], dict[str, float]]) -> tuple[tuple[str, ...], ...]:
         return tuple(
             (f"{c.updates}", c.sent, *(f"{ms:.3f}" for ms in of(c).values()),
-             f"{of(c)[COMMIT] / of(c)[NONE]:.2f}", f"{of(c)[STATEMENT] / of(c)[COMMIT]:.2f}")
+             f"{of(c)[COMMIT] / of(c)[NONE]:.2f}", f"{of(c)[STATEMENT] / of(c)[COMMIT]:.2f}",
+             f"{(of(c)[STATEMENT] - of(c)[NONE]) / (of(c)[COMMIT] - of(c)[NONE]):.2f}")
             for c in figures
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ go as the weight says.
 
 from __future__ import annotations
 
+from headwater.algebra.schema import Column
 from headwater.postgres.pairing import going_key
 from headwater.postgres.quote import (
     NEVER,
@@ -55,7 +56,7 @@ def _write_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
 def write_pairs(target: Target, paired: str) -> dict[str, str]:
     """Write what was paired by key; what goes is found by the index on the key."""
     keys = target.key_columns
-    if len(keys) == 1 and not keys[0].nullable:
+    if len(keys) == 1 and _can_be_listed(keys[0]):
         return _listed_writes(target, paired)
     stored = [(f"l.{going_key(n)}", f"t.{identifier(k.name)}", k) for n, k in enumerate(keys)]
     staying, leaving = (
@@ -69,6 +70,12 @@ def write_pairs(target: Target, paired: str) -> dict[str, str]:
         for test in ("__comes", "NOT __comes")
     )
     return write_at_places(target, paired, f"({staying})", f"({leaving})")
+
+
+def _can_be_listed(key: Column) -> bool:
+    """Tell whether ANY of a list finds the key: not NULL, nor what is in an array of its own, and a
+    user's type may compare in ways of its own."""
+    return not key.nullable and not key.type.name.endswith("[]") and "." not in key.type.name
 
 
 def _listed_writes(target: Target, paired: str) -> dict[str, str]:
