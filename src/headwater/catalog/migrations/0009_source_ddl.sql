@@ -74,7 +74,7 @@ END;
 
 -- Whether a source is still what a stream table was made for; that more of it is unique than was, is no harm.
 CREATE FUNCTION pgtrickle.still_holds(was jsonb, now_is jsonb) RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF was = now_is THEN
