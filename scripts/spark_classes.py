@@ -32,8 +32,7 @@ def main() -> None:
     try:
         spark = start_session(SparkOptions(master="local[2]"))
     except HeadwaterError as error:
-        print(f"Spark will start slowly, or not at all: {error.what}", file=sys.stderr)
-        return
+        sys.exit(f"Spark will start slowly, or not at all: {error.what}")
     with tempfile.TemporaryDirectory() as scratch:
         columns = "id % 7 AS k, id AS v, CAST(id AS string) AS t, CAST(id AS decimal(38, 2)) AS d"
         spark.sql(f"SELECT {columns} FROM range(100)").write.parquet(f"{scratch}/rows")

@@ -20,6 +20,7 @@ from tests.servers import Debian15, Embedded, Server
 
 MARKER_OF_DIRECTORY = {"property": "generated", "soak": "soak", "bench": "bench"}
 NOT_RUN = "not run: "
+SHARE_ON_15 = 4  # of the costly tests, one of so many: not always of the same isolation level
 
 # A run fails by its own change, not by its luck; `make generated` draws others every time.
 settings.register_profile(
@@ -33,8 +34,8 @@ settings.load_profile("default")
 
 # What is meant to run on Spark says so: no other test starts a virtual machine.
 os.environ["PGOPTIONS"] = "-c pg_trickle.default_engine=postgres"
-# Many small statements, most of them new: the virtual machine's first compiler will do for them. Its
-# classes are read from what `scripts/spark_classes.py` has kept, if that is there.
+# Many small statements, most of them new: the virtual machine's first compiler will do for them.
+# Its classes are read from what `scripts/spark_classes.py` has kept, if that is there.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -108,8 +109,9 @@ def conn(database: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of a directory that stands for a marker, and give those on Spark more time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of a directory that stands for a marker, give those on Spark more time, and
+    leave most of the costly ones on PostgreSQL 15 to `make generated`."""
     here = Path(__file__).parent
     for item in items:
         if (
@@ -120,6 +122,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         directory = item.path.relative_to(here).parts[0]
         if directory in MARKER_OF_DIRECTORY:
             item.add_marker(MARKER_OF_DIRECTORY[directory])
+    if scaled(1) == 1:
+        costly = [item for item in items if item.get_closest_marker("costly") and _is_on_15(item)]
+        left = {item.nodeid for item in costly} - {item.nodeid for item in costly[::SHARE_ON_15]}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
+
+
+def _is_on_15(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "[pg15" in item.name
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without xdist

@@ -92,6 +92,7 @@ def differences(dsn: str) -> dict[str, object]:
             return wrong(conn)
 
 
+@pytest.mark.costly
 @pytest.mark.generated
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())

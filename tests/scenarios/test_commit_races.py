@@ -84,6 +84,7 @@ def overlapped(dsn: str, level: IsolationLevel, race: Race, second_is_last: bool
     again(dsn, level, race.second, outcomes[1])
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
 def test_races_leave_nothing_stale(dsn: str, level: IsolationLevel) -> None:
@@ -97,6 +98,7 @@ def test_races_leave_nothing_stale(dsn: str, level: IsolationLevel) -> None:
                 reset(conn)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_races_of_commits_that_compute_all(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every change is a bulk load here."""
@@ -119,6 +121,7 @@ def test_races_of_commits_that_compute_all(database: str, monkeypatch: pytest.Mo
         assert conn.execute(calls).fetchall() == [(True,)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("level", LEVELS[1:], ids=lambda level: level.name.lower())
 def test_a_frozen_snapshot_that_missed_something_is_a_serialization_failure(
     dsn: str, level: IsolationLevel

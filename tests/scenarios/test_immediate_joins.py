@@ -175,6 +175,7 @@ class Writers:
             time.sleep(0.002)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_every_pair_of_writers(database: str) -> None:
     """Parents, children, re-points and phantoms, each against each, at every level."""
@@ -190,6 +191,7 @@ def test_every_pair_of_writers(database: str) -> None:
                 reset(writers.watch)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("level", LEVELS[1:], ids=lambda level: level.name.lower())
 def test_a_frozen_snapshot_that_missed_something_far_away_fails(
     database: str, level: IsolationLevel

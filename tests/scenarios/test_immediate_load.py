@@ -112,6 +112,7 @@ def differences(dsn: str) -> dict[str, str]:
     return {name: fault for name, fault in found.items() if fault}
 
 
+@pytest.mark.costly
 @pytest.mark.generated
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -133,6 +134,7 @@ def test_eight_clients_at_once(hw: headwater.Headwater, levels: tuple[IsolationL
     assert differences(hw.dsn) == {}
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_a_refresh_below_is_not_kept_out(hw: headwater.Headwater) -> None:
     """Writers move IMMEDIATE tables over a deferred one all the time; its refresh goes through."""
@@ -170,6 +172,7 @@ def switches(hw: headwater.Headwater) -> dict[str, Callable[[str], object]]:
     }
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_modes_change_under_load(hw: headwater.Headwater) -> None:
     """Create, alter, re-sync, suspend and drop, with eight writers who never see an error."""

@@ -178,6 +178,7 @@ def attempt(dsn: str, level: IsolationLevel, statements: tuple[str, ...], is_lat
         return "committed"
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
 def test_races_leave_nothing_stale(dsn: str, level: IsolationLevel) -> None:
@@ -218,6 +219,7 @@ def reset(conn: Connection) -> None:
         conn.execute(text.encode())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("level", LEVELS[1:], ids=lambda level: level.name.lower())
 def test_a_frozen_snapshot_that_missed_something_is_a_serialization_failure(
     dsn: str, level: IsolationLevel

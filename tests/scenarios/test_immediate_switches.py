@@ -96,6 +96,7 @@ def settle(hw: headwater.Headwater, switch: Switch) -> dict[str, str]:
     return {name: fault for name, fault in found.items() if fault}
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
 def test_a_switch_waits_for_writers(tables: headwater.Headwater, level: IsolationLevel) -> None:
@@ -117,6 +118,7 @@ def test_a_switch_waits_for_writers(tables: headwater.Headwater, level: Isolatio
     assert failures == []
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
 def test_a_snapshot_from_before_a_switch_is_fresh_enough_or_fails(

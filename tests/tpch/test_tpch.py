@@ -104,6 +104,7 @@ def allow_nulls(conn: psycopg.Connection[Any]) -> None:
         conn.execute(f"ALTER TABLE {table} {drops}".encode())
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["DIFFERENTIAL", "IMMEDIATE"])
 def test_all_queries_follow_every_stream(run: Run) -> None:

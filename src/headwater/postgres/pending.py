@@ -82,6 +82,19 @@ def estimate_source_rows(conn: Connection[Any], sources: Iterable[Tracking]) -> 
     return int(row[0])
 
 
+def source_rows(conn: Connection[Any], sources: Iterable[Tracking]) -> dict[int, int]:
+    """Return by source how many rows it has, roughly; none for one that was never analysed."""
+    parts = [(t.source_relid, oid) for t in sources for oid in (t.source_relid, *t.leaves)]
+    rows = conn.execute(
+        "SELECT p.source, sum(greatest(c.reltuples, 0))::int8"
+        " FROM unnest(%s::int8[], %s::int8[]) AS p (source, part)"
+        " JOIN pg_class c ON c.oid = p.part::oid GROUP BY p.source"
+        " HAVING bool_and(c.reltuples >= 0 OR c.relkind <> 'r')",
+        [[source for source, _ in parts], [part for _, part in parts]],
+    ).fetchall()
+    return {source: int(count) for source, count in rows}
+
+
 def read_changes(
     sources: tuple[Tracking, ...], rows: Mapping[int, int] | None = None
 ) -> dict[int, str]:

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, Cursor
 
+from headwater.algebra.walk import scans
 from headwater.catalog.model import Epoch, StreamTable
 from headwater.catalog.settings import Settings
 from headwater.catalog.standing import Standing
@@ -30,7 +31,13 @@ from headwater.postgres.apply import (
 )
 from headwater.postgres.kept import reading_kept
 from headwater.postgres.maintenance import read_twice, recomputing
-from headwater.postgres.pending import Pending, estimate_source_rows, find_pending, read_changes
+from headwater.postgres.pending import (
+    Pending,
+    estimate_source_rows,
+    find_pending,
+    read_changes,
+    source_rows,
+)
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.session import pin, undo, undoable, unpin
 from headwater.postgres.storage import (
@@ -175,7 +182,7 @@ def _differential(
 ) -> dict[str, int]:
     """Pin the session and run the statement of these changes, in one round trip."""
     with watch.step("plan"):
-        statement = _statement(standing, rows)
+        statement = _statement(standing, rows, _churned(conn, standing, rows))
     with watch.step("apply"):
         try:
             with conn.pipeline():
@@ -209,13 +216,34 @@ def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
     return str(render_differential(plan, target, changed, reader))
 
 
-def _statement(standing: Standing, rows: dict[int, int]) -> str | None:
+def _statement(
+    standing: Standing, rows: dict[int, int], churned: frozenset[int] = frozenset()
+) -> str | None:
     """Return the statement for these changed sources; it is the same at every epoch."""
-    _, target = load_plan(standing.table)
+    plan, target = load_plan(standing.table)
+    assert plan is not None
     target = replace(target, is_small=is_small(standing, rows))
-    selects = tuple(sorted(read_changes(standing.sources, rows).items()))
+    selects = read_changes(standing.sources, rows)
+    selects |= netted({oid: selects[oid] for oid in churned}, plan.view)
     text, kept = str(standing.table.plan["text"]), what_is_kept(standing.table)
-    return _rendered(text, kept, target, frozenset(rows), selects)
+    return _rendered(text, kept, target, frozenset(rows), tuple(sorted(selects.items())))
+
+
+_MANY_CHANGES = 2000  # of a source: from there on it is asked how many rows it has
+
+
+def _churned(conn: Connection[Any], standing: Standing, rows: dict[int, int]) -> frozenset[int]:
+    """Return the sources with more changes than there can be if none was undone by another.
+
+    In a join each of them meets all those of the same key in the other tables: ten times as many in
+    each of three are a thousand times as many pairs.
+    """
+    many = {oid for oid, count in rows.items() if count > _MANY_CHANGES}
+    plan, _ = load_plan(standing.table)
+    if not many or plan is None or len(list(scans(plan.view))) == 1:
+        return frozenset()
+    there = source_rows(conn, (t for t in standing.sources if t.source_relid in many))
+    return frozenset(oid for oid in many & there.keys() if rows[oid] > 2 * there[oid])
 
 
 _ROWS_A_PAGE = 32  # of changes, from which on it pays to read all pages

@@ -54,9 +54,10 @@ def _write_keyed(renderer: Renderer, target: Target, change: str) -> dict[str, s
 
 
 def write_pairs(target: Target, paired: str) -> dict[str, str]:
-    """Write what was paired by key; what goes is found by the index on the key."""
+    """Write what was paired by key; what goes is found by the index on the key, but in a table that
+    is small beside the change."""
     keys = target.key_columns
-    if len(keys) == 1 and _can_be_listed(keys[0]):
+    if len(keys) == 1 and _can_be_listed(keys[0]) and not target.is_small:
         return _listed_writes(target, paired)
     stored = [(f"l.{going_key(n)}", f"t.{identifier(k.name)}", k) for n, k in enumerate(keys)]
     staying, leaving = (

@@ -21,10 +21,10 @@ from headwater.spark.lake import Lake
 from headwater.spark.literals import literal_sql
 from headwater.spark.peeking import Weights, values_of, weights_of
 from headwater.spark.relations import defined
-from headwater.spark.render import WEIGHT, Renderer, all_wires
+from headwater.spark.render import WEIGHT, Renderer, all_wires, netted
 from headwater.spark.session import quick_session, spark_errors, start_session
-from headwater.spark.sizes import Sizes
-from headwater.spark.traces import Trace, TraceFile, physical
+from headwater.spark.sizes import SMALL_ROWS, Sizes
+from headwater.spark.traces import Files, Trace, physical
 from headwater.spark.wire import Wire
 from headwater.spark.wires import quoted, wires
 
@@ -38,6 +38,8 @@ _NUMBERED = ("smallint", "integer", "bigint")  # whose text is the same under an
 _LISTED = ("smallint", "integer", "bigint", "string", "date")
 MANY_ROWS = 1 << 15  # more are not held in memory, neither by Spark's driver nor by this process
 _MANY_CHANGES = 1 << 18  # more are not looked at one by one
+_FEW_ROWS = 100  # of a trace: not worth to be netted
+_MUCH_CHURN = 8  # as many rows as there are: then it is worth it also for large traces
 _PLACE = "__place"
 _ROW_BITS = 33  # of what `monotonically_increasing_id` makes of partition and row
 
@@ -69,6 +71,7 @@ class Compute:
         self._shown: dict[str, DataFrame] = {}  # to every session, which the others are not
         self._opened: dict[str, Trace] = {}
         self._weights: dict[tuple[int, int], dict[str, Weights]] = {}
+        self._netted: dict[str, str] = {}
         self._group = uuid.uuid4().hex
         self.statements: list[str] = []
 
@@ -195,21 +198,61 @@ class Compute:
     def _relation(self, scan: Scan, is_delta: bool) -> str:
         """Return what holds a scan's rows."""
         standing = self._traces[scan.source.oid]
-        files = self._changes(standing) if is_delta else self._states(standing)
+        files = self._files(standing, is_delta)
         span = self._after if is_delta else None, self._upto
         what = f"{scan.source.oid}_{'change' if is_delta else 'state'}"
         view = defined(self._spark, what, files, tuple(standing.wires), span)
         place = {text: physical(i) for i, (text, _) in enumerate(standing.columns)}
         pairs = zip(scan.attributes, names(scan.columns), strict=True)
-        columns = [f"{place[text]} AS {quoted(name)}" for text, name in pairs]
-        return f"(SELECT {', '.join([*columns, WEIGHT])} FROM {view}) AS q"
+        columns = {quoted(name): place[text] for text, name in pairs}
+        shown = [f"{stored} AS {name}" for name, stored in columns.items()]
+        rows = f"SELECT {', '.join([*shown, WEIGHT])} FROM {view}"
+        if self._is_churned(standing, files):
+            is_small = self.rows(scan, is_delta) <= SMALL_ROWS
+            return self._netted_once(netted(rows, list(columns)), is_small=is_small)
+        return f"({rows}) AS q"
+
+    def _netted_once(self, statement: str, *, is_small: bool) -> str:
+        if statement not in self._netted:
+            kept = self._keep(statement) if is_small else f"({statement}) AS q"
+            self._netted[statement] = kept
+        return self._netted[statement]
+
+    @property
+    def netted_scans(self) -> int:
+        """How many scans read a trace without what came and went."""
+        return len(self._netted)
 
     def rows(self, scan: Scan, is_delta: bool) -> int:
         """Return how many rows the trace of a scan has, of the change or in all."""
         standing = self._traces[scan.source.oid]
-        if is_delta:
-            return sum(file.rows for file in self._changes(standing))
-        return sum(file.rows for file in self._states(standing))
+        files = self._files(standing, is_delta)
+        held = sum(file.rows for file in files)
+        if self._is_churned(standing, files):
+            return min(held, 2 * self._source_rows(standing))
+        return held
+
+    def _is_churned(self, standing: Standing, files: Files) -> bool:
+        """Tell whether rows came and went so often that a join would multiply them.
+
+        A change nets to what was there and what is, at most; so does a state, to less. Of the rest
+        each row of one side meets each of the other, for every join anew: ten times as many rows
+        in each of three tables are a thousand times as many pairs. To net what churned little
+        takes longer than it saves, if there is much of it.
+        """
+        held = sum(file.rows for file in files)
+        most = 2 * self._source_rows(standing)
+        if held <= SMALL_ROWS:
+            return held > max(most, _FEW_ROWS)
+        return held > _MUCH_CHURN * most
+
+    def _source_rows(self, standing: Standing) -> int:
+        """Return about how many rows a source has: what the server says, or what was loaded."""
+        if standing.source_rows is not None:
+            return standing.source_rows
+        files = self._states(standing)
+        first = min((file.first_epoch for file in files), default=0)
+        return sum(file.rows for file in files if file.last_epoch == first)
 
     def keys(self, scan: Scan, name: str) -> frozenset[str] | None:
         """Return the values of a column of a small change, without NULL, as Spark SQL."""
@@ -257,10 +300,13 @@ class Compute:
             self._opened[standing.url] = Trace(standing.url, self._lake.storage_options)
         return self._opened[standing.url]
 
-    def _changes(self, standing: Standing) -> tuple[TraceFile, ...]:
+    def _files(self, standing: Standing, is_delta: bool) -> Files:
+        return self._changes(standing) if is_delta else self._states(standing)
+
+    def _changes(self, standing: Standing) -> Files:
         return self._trace(standing).between(standing.version, self._after, self._upto)
 
-    def _states(self, standing: Standing) -> tuple[TraceFile, ...]:
+    def _states(self, standing: Standing) -> Files:
         return self._trace(standing).at(standing.version, self._upto)
 
 

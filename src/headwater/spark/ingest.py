@@ -82,6 +82,7 @@ class Standing:
     row: TraceRow | None  # None: loaded in this transaction
     loaded: LoadPlan | None = None  # how, if it was
     since: int = 0  # the earliest epoch that it can show, if that has grown
+    source_rows: int | None = None  # about how many the source has, if the server knows
 
     @property
     def wires(self) -> list[tuple[str, Wire]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from headwater.delta.pushdown import push_keys
 from headwater.postgres.apply import COUNTS, DeltaReader, render_differential, render_groups
 from headwater.postgres.capture import buffer_name, sync_capture
 from headwater.postgres.maintenance import may_recompute, plan_maintenance
+from headwater.postgres.pending import source_rows
 from headwater.postgres.quote import identifier, listed
 from headwater.postgres.refresh import (
     COSTS,
@@ -98,7 +100,11 @@ class _Refresh:
         self._needs = ingest.needs(self._placed.boundary)
         self._rest = plan_maintenance(self._placed.rest)
         self._target: Target = load_plan(self._st)[1]
-        self._figures: dict[str, float] = {"states_skipped": 0, "shared_parts": 0}
+        self._figures: dict[str, float] = {
+            "states_skipped": 0,
+            "shared_parts": 0,
+            "netted_scans": 0,
+        }
 
     def run(self, choice: Choice) -> Outcome:
         known = self._reader.own()
@@ -136,6 +142,7 @@ class _Refresh:
             else:
                 counts = self._recompute(compute)
             drop_landed(self._conn)
+            self._figures["netted_scans"] = float(compute.netted_scans)
             counts["delta_rows"] = compute.change_rows() if choice.changed else 0
             return counts, compute.jobs
 
@@ -210,7 +217,8 @@ class _Refresh:
                 found[oid] = ingest.catch_up(self._conn, self._lake, known[oid], *now)
             else:
                 found[oid] = ingest.load(self._conn, self._lake, need, self._epoch)
-        return found
+        rows = source_rows(self._conn, self._standing.sources)
+        return {oid: replace(own, source_rows=rows.get(oid)) for oid, own in found.items()}
 
     def _differential(self, compute: Compute, changed: frozenset[int]) -> dict[str, int]:
         change = self._change(compute, changed)

@@ -306,10 +306,7 @@ class Renderer:
         return self._consolidated(op, self._render(op.input))
 
     def _consolidated(self, op: Op, source: str) -> str:
-        columns = _listed(op)
-        total = f"CAST(sum({WEIGHT}) AS INT) AS {WEIGHT}"
-        group = f" GROUP BY {', '.join(columns)}" if columns else ""
-        return f"{_select([*columns, total], f'({source}) AS q')}{group} HAVING sum({WEIGHT}) <> 0"
+        return netted(source, _listed(op))
 
     def render_keys(self, op: Keys) -> str:
         """The distinct keys; of no column, one row or none."""
@@ -338,6 +335,13 @@ class Renderer:
 
     def _test(self, conjuncts: tuple[Expr, ...]) -> str:
         return " AND ".join(f"({self._value(c)})" for c in conjuncts) or "TRUE"
+
+
+def netted(source: str, columns: list[str]) -> str:
+    """Return the SELECT of one row per image."""
+    total = f"CAST(sum({WEIGHT}) AS INT) AS {WEIGHT}"
+    group = f" GROUP BY {', '.join(columns)}" if columns else ""
+    return f"{_select([*columns, total], f'({source}) AS q')}{group} HAVING sum({WEIGHT}) <> 0"
 
 
 def _is_wanted(wanted: Wanted) -> str:

@@ -59,6 +59,7 @@ def test_every_aggregate_has_a_case(source: Connection) -> None:
     assert sorted(shown for oid, shown in every.items() if oid not in covered) == []
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_every_aggregate_follows(database: str, source: Connection) -> None:
     wanted = queries(source)

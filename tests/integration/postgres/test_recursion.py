@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import psycopg
+import pytest
 
 import headwater
 from headwater.bench.plans import read_plan
@@ -109,6 +110,7 @@ def created(hw: headwater.Headwater, mode: str) -> dict[str, str]:
     return {**FOLLOWED, **KEPT, **WHOLE}
 
 
+@pytest.mark.costly
 def test_recursions_follow(database: str, conn: Connection) -> None:
     conn.execute(SETUP)
     random, failures = Random(3), []
@@ -124,6 +126,7 @@ def test_recursions_follow(database: str, conn: Connection) -> None:
     assert failures == []
 
 
+@pytest.mark.costly
 def test_writers_move_recursions(database: str, conn: Connection) -> None:
     """The same statements inside the writing transaction, one row and several, one cause or two."""
     conn.execute(SETUP)
@@ -210,6 +213,7 @@ def read_by_writer(conn: Connection, statement: str) -> int:
         return read_so_far(conn) - before
 
 
+@pytest.mark.costly
 def test_a_change_reads_few_of_the_rows_that_were_found(database: str, conn: Connection) -> None:
     """An edge at the end of a chain reads what leads to it, and what is looked up by that."""
     conn.execute(SETUP)

@@ -543,6 +543,22 @@ def test_change_of_many_rows(hw: headwater.Headwater, conn: Connection) -> None:
         assert find_difference(conn, query, name) is None
 
 
+def test_what_came_and_went_multiplies_no_join(hw: headwater.Headwater, conn: Connection) -> None:
+    """Few rows that change all the time: of three tables each change would meet all the others."""
+    conn.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, n int); CREATE TABLE b (LIKE a INCLUDING ALL);"
+        "INSERT INTO a SELECT n, n FROM generate_series(1, 9) n; INSERT INTO b TABLE a; ANALYZE"
+    )
+    query = "SELECT a.id, a.n AS a, b.n AS b FROM a JOIN b ON b.id % 3 = a.id % 3"
+    hw.create_stream_table("pairs", query, refresh_mode="DIFFERENTIAL", engine="postgres")
+    for _ in range(300):
+        conn.execute("UPDATE a SET n = n + 1; UPDATE b SET n = b.n + a.n FROM a WHERE a.id = b.id")
+    conn.execute("DELETE FROM a WHERE id = 4; INSERT INTO b VALUES (10, 10)")
+    found = hw.refresh_stream_table("pairs")
+    assert (found.action, found.delta_rows) == ("DIFFERENTIAL", 17 + 19)
+    assert find_difference(conn, query, "pairs") is None
+
+
 LONG = "(SELECT string_agg(md5(n || '/' || i), '') FROM generate_series(1, 400) i)"
 
 

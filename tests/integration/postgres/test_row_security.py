@@ -120,6 +120,7 @@ def test_tables_hold_what_their_owner_sees(tables: World) -> None:
     tables.settle("DIFFERENTIAL")
 
 
+@pytest.mark.costly
 def test_altered_policies_rebuild_what_they_concern(tables: World) -> None:
     for statement in POLICIES:
         tables.owner.execute(statement.encode())
@@ -131,6 +132,7 @@ def test_altered_policies_rebuild_what_they_concern(tables: World) -> None:
         tables.settle("DIFFERENTIAL")
 
 
+@pytest.mark.costly
 def test_who_refreshes_makes_no_difference(tables: World) -> None:
     """The plan is that of the owner, also if a superuser has it compiled again."""
     with headwater.connect(tables.hw.dsn.replace(tables.role, "postgres")) as hw:

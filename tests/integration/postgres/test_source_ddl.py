@@ -176,6 +176,7 @@ def world(request: pytest.FixtureRequest, database: str, conn: Connection) -> It
         conn.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
+@pytest.mark.costly
 def test_every_change_of_a_source(world: World) -> None:
     for name, case in CASES.items():
         world.conn.execute("CREATE SCHEMA c")

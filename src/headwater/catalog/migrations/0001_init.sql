@@ -391,18 +391,21 @@ $$;
 -- What is written of a type that a user made into the functions that writers call: its name, and those of
 -- its labels or attributes. NULL: it is the server's own.
 CREATE FUNCTION pgtrickle.type_fingerprint(type_oid oid) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT jsonb_build_object(
-               'name', format('%I.%I', t.typnamespace::regnamespace::name, t.typname),
-               'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder)
-                            FROM pg_enum e WHERE e.enumtypid = t.oid),
-               'attributes', (SELECT jsonb_agg(jsonb_build_array(a.attname, a.attnum, a.atttypid::int8))
-                                FROM pg_attribute a
-                               WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))
-      FROM pg_type own JOIN pg_type t ON t.oid = coalesce(nullif(own.typelem, 0), own.oid)
-     WHERE own.oid = type_oid AND t.oid >= 16384;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_build_object(
+                   'name', format('%I.%I', t.typnamespace::regnamespace::name, t.typname),
+                   'labels', (SELECT jsonb_agg(e.enumlabel ORDER BY e.enumsortorder)
+                                FROM pg_enum e WHERE e.enumtypid = t.oid),
+                   'attributes', (SELECT jsonb_agg(jsonb_build_array(a.attname, a.attnum, a.atttypid::int8))
+                                    FROM pg_attribute a
+                                   WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))
+          FROM pg_type own JOIN pg_type t ON t.oid = coalesce(nullif(own.typelem, 0), own.oid)
+         WHERE own.oid = type_oid AND t.oid >= 16384);
+END
+$$;
 
 -- What maintenance relies on in a source: its name, its kind, that no parent is written in its
 -- place, the columns used, what is unique, a view's definition. The xmin of a column and the files of

@@ -6,17 +6,20 @@ CREATE UNLOGGED TABLE pgtrickle.pgt_commits (xid xid8 PRIMARY KEY)
 
 -- Of queued tables the one that no other queued one stands below.
 CREATE FUNCTION pgtrickle.next_queued(queued bigint[]) RETURNS bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    WITH RECURSIVE below AS (
-        SELECT q.pgt_id AS top, q.pgt_id, 0 AS depth FROM unnest(queued) AS q (pgt_id)
-        UNION ALL
-        SELECT b.top, st.pgt_id, b.depth + 1
-          FROM below b JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = b.pgt_id
-          JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
-    )
-    SELECT b.top FROM below b GROUP BY b.top ORDER BY max(b.depth), b.top LIMIT 1;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE below AS (
+            SELECT q.pgt_id AS top, q.pgt_id, 0 AS depth FROM unnest(queued) AS q (pgt_id)
+            UNION ALL
+            SELECT b.top, st.pgt_id, b.depth + 1
+              FROM below b JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = b.pgt_id
+              JOIN pgtrickle.pgt_stream_tables st ON st.pgt_relid = d.source_relid
+        )
+        SELECT b.top FROM below b GROUP BY b.top ORDER BY max(b.depth), b.top LIMIT 1);
+END
+$$;
 
 -- Follow one table; an error tells which, and at which keys. A conflict is for the client to know. It and what
 -- calls it return something, since PL/pgSQL evaluates an assignment without the work of a query.

@@ -11,44 +11,52 @@ CREATE TABLE pgtrickle.pgt_function_uses (
 );
 
 CREATE FUNCTION pgtrickle.function_fingerprint(own_oid oid) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT jsonb_build_array(p.pronamespace::regnamespace, p.proname, p.prosrc, p.probin,
-                             pg_get_function_sqlbody(p.oid), p.provolatile, p.proisstrict,
-                             p.proconfig, p.prolang::int8)
-      FROM pg_proc p WHERE p.oid = own_oid;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_build_array(p.pronamespace::regnamespace, p.proname, p.prosrc, p.probin,
+                                 pg_get_function_sqlbody(p.oid), p.provolatile, p.proisstrict,
+                                 p.proconfig, p.prolang::int8)
+          FROM pg_proc p WHERE p.oid = own_oid);
+END
+$$;
 
 -- Whether row security hides rows of a table from a role.
 CREATE FUNCTION pgtrickle.hides_rows(relid oid, reader oid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT coalesce((
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce((
         SELECT NOT (r.rolsuper OR r.rolbypassrls)
                AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
           FROM pg_class c JOIN pg_roles r ON r.oid = reader
          WHERE c.oid = relid AND c.relrowsecurity), false);
-END;
+END
+$$;
 
 -- What a role sees of a table that hides rows from it: any row that a permissive policy shows, if all the
 -- restrictive ones do; NULL if it hides none.
 CREATE FUNCTION pgtrickle.policy_of(relid oid, reader oid) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT jsonb_build_object(
-               'reader', pg_get_userbyid(reader),
-               'visible', concat_ws(' AND ',
-                   coalesce('((' || string_agg(p.shown, ') OR (' ORDER BY p.polname)
-                                    FILTER (WHERE p.polpermissive) || '))', 'false'),
-                   '(' || string_agg(p.shown, ') AND (' ORDER BY p.polname)
-                          FILTER (WHERE NOT p.polpermissive) || ')'))
-      FROM (SELECT polname, polpermissive, pg_get_expr(polqual, polrelid) AS shown
-              FROM pg_policy
-             WHERE polrelid = relid AND polcmd IN ('r', '*') AND polqual IS NOT NULL
-               AND EXISTS (SELECT FROM unnest(polroles) AS role (id)
-                            WHERE role.id = 0 OR pg_has_role(reader, role.id, 'USAGE'))) AS p
-    HAVING pgtrickle.hides_rows(relid, reader);
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_build_object(
+                   'reader', pg_get_userbyid(reader),
+                   'visible', concat_ws(' AND ',
+                       coalesce('((' || string_agg(p.shown, ') OR (' ORDER BY p.polname)
+                                        FILTER (WHERE p.polpermissive) || '))', 'false'),
+                       '(' || string_agg(p.shown, ') AND (' ORDER BY p.polname)
+                              FILTER (WHERE NOT p.polpermissive) || ')'))
+          FROM (SELECT polname, polpermissive, pg_get_expr(polqual, polrelid) AS shown
+                  FROM pg_policy
+                 WHERE polrelid = relid AND polcmd IN ('r', '*') AND polqual IS NOT NULL
+                   AND EXISTS (SELECT FROM unnest(polroles) AS role (id)
+                                WHERE role.id = 0 OR pg_has_role(reader, role.id, 'USAGE'))) AS p
+        HAVING pgtrickle.hides_rows(relid, reader));
+END
+$$;
 
 -- Whether a column is still what a stream table was made for: its place, type and collation; NOT NULL if it
 -- was; its values, unless column and files are others, which a grant or a default alone does not do. What
@@ -180,9 +188,10 @@ $$;
 -- The same, and whether the types of columns have lost their names, labels or attributes. Writers do not ask for
 -- that: plans of theirs that were made before still hold, and some would follow a change while others did not.
 CREATE FUNCTION pgtrickle.alteration_of(own_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT coalesce(pgtrickle.drift_of(own_id), (
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(pgtrickle.drift_of(own_id), (
         SELECT string_agg(format('the type of column %I of %s was altered', c.name, d.source_name), '; '
                           ORDER BY d.source_name, c.name)
           FROM pgtrickle.pgt_dependencies d
@@ -190,45 +199,54 @@ BEGIN ATOMIC
                     AS c (name, mark)
          WHERE d.pgt_id = own_id AND c.mark -> 6 <> 'null'
            AND pgtrickle.type_fingerprint((c.mark ->> 1)::oid) @> (c.mark -> 6) IS NOT TRUE));
-END;
+END
+$$;
 
 -- Say which source the owner of a stream table that writers maintain may no longer read. What a view reads
 -- is read by the owner, too, since views are taken apart.
 CREATE FUNCTION pgtrickle.forbidden_to(own_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT string_agg(d.source_name, ', ' ORDER BY d.source_name)
-      FROM pgtrickle.pgt_stream_tables st JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = st.pgt_id
-      JOIN pg_class c ON c.oid = d.source_relid AND c.relkind <> 'v'
-     WHERE st.pgt_id = own_id AND st.effective_mode IN ('IMMEDIATE', 'COMMIT')
-       AND NOT (has_schema_privilege(st.owner, c.relnamespace, 'USAGE')
-                AND (has_table_privilege(st.owner, c.oid, 'SELECT')
-                     OR NOT EXISTS (SELECT FROM pg_attribute a
-                                     WHERE a.attrelid = c.oid AND a.attname = ANY (d.columns_used)
-                                       AND NOT has_column_privilege(st.owner, c.oid, a.attnum, 'SELECT'))
-                        AND cardinality(d.columns_used) > 0));
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT string_agg(d.source_name, ', ' ORDER BY d.source_name)
+          FROM pgtrickle.pgt_stream_tables st JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = st.pgt_id
+          JOIN pg_class c ON c.oid = d.source_relid AND c.relkind <> 'v'
+         WHERE st.pgt_id = own_id AND st.effective_mode IN ('IMMEDIATE', 'COMMIT')
+           AND NOT (has_schema_privilege(st.owner, c.relnamespace, 'USAGE')
+                    AND (has_table_privilege(st.owner, c.oid, 'SELECT')
+                         OR NOT EXISTS (SELECT FROM pg_attribute a
+                                         WHERE a.attrelid = c.oid AND a.attname = ANY (d.columns_used)
+                                           AND NOT has_column_privilege(st.owner, c.oid, a.attnum, 'SELECT'))
+                            AND cardinality(d.columns_used) > 0)));
+END
+$$;
 
 -- Say which column of its query a stream table has no more.
 CREATE FUNCTION pgtrickle.lost_column_of(own_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT shown ->> 'name'
-      FROM pgtrickle.pgt_stream_tables st
-     CROSS JOIN LATERAL jsonb_array_elements(st.plan -> 'columns') WITH ORDINALITY AS c (shown, place)
-     WHERE st.pgt_id = own_id AND st.pgt_relid IS NOT NULL
-       AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = st.pgt_relid
-                          AND a.attname = shown ->> 'name' AND NOT a.attisdropped)
-     ORDER BY place LIMIT 1;
-END;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT shown ->> 'name'
+          FROM pgtrickle.pgt_stream_tables st
+         CROSS JOIN LATERAL jsonb_array_elements(st.plan -> 'columns') WITH ORDINALITY AS c (shown, place)
+         WHERE st.pgt_id = own_id AND st.pgt_relid IS NOT NULL
+           AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = st.pgt_relid
+                              AND a.attname = shown ->> 'name' AND NOT a.attisdropped)
+         ORDER BY place LIMIT 1);
+END
+$$;
 
 -- Say what else keeps a stream table from following changes that it could follow when it was made.
 CREATE FUNCTION pgtrickle.obstacle_of(own_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT coalesce('the owner of the stream table may not read ' || pgtrickle.forbidden_to(own_id),
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce('the owner of the stream table may not read ' || pgtrickle.forbidden_to(own_id),
                     'the stream table has no column ' || pgtrickle.lost_column_of(own_id) || ' any more');
-END;
+END
+$$;
 
 -- Whether the columns of a buffer are still columns of its source, of the same types.
 CREATE FUNCTION pgtrickle.fits_buffer(source oid, buffer oid) RETURNS boolean
@@ -346,18 +364,21 @@ $$;
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN carriers oid[];
 
 CREATE FUNCTION pgtrickle.has_other_partitions(own_id bigint) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
                     WHERE d.pgt_id = own_id AND d.carriers IS NOT NULL
                       AND d.carriers <> pgtrickle.table_with_children(d.source_relid));
-END;
+END
+$$;
 
 -- Whether triggers that maintain a table are missing or disabled.
 CREATE FUNCTION pgtrickle.lacks_triggers(own_id bigint) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT EXISTS (
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
         SELECT FROM pgtrickle.pgt_stream_tables st JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
          CROSS JOIN LATERAL unnest(d.carriers) AS carrier (relid)
          CROSS JOIN LATERAL (VALUES ('insert'), ('update'), ('delete'), ('truncate'), ('truncated')) AS e (kind)
@@ -365,18 +386,21 @@ BEGIN ATOMIC
            AND NOT EXISTS (SELECT FROM pg_trigger g
                             WHERE g.tgrelid = carrier.relid AND g.tgenabled = 'A'
                               AND g.tgname = format('pgt_imm_%s_%s_%s', own_id, d.source_relid, e.kind)));
-END;
+END
+$$;
 
 -- Say why writers do not maintain a table that they should maintain; NULL: they do.
 CREATE FUNCTION pgtrickle.unfollowed(own_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT coalesce(pgtrickle.alteration_of(own_id), pgtrickle.obstacle_of(own_id),
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(pgtrickle.alteration_of(own_id), pgtrickle.obstacle_of(own_id),
                     CASE WHEN pgtrickle.has_other_partitions(own_id)
                          THEN 'a source has other partitions than before'
                          WHEN pgtrickle.lacks_triggers(own_id)
                          THEN 'triggers that maintain it are missing or disabled' END);
-END;
+END
+$$;
 
 -- Put the triggers of an IMMEDIATE table on a source and all that are below it now, and take them from what
 -- was.
@@ -463,8 +487,10 @@ $$;
 -- The stream tables that a command may concern: those that it touched, that read what it touched or a table
 -- above that, have triggers there, or use a function that it touched; all if it touched a schema or a type.
 CREATE FUNCTION pgtrickle.concerned_by(touched oid[]) RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
     WITH RECURSIVE above AS (
         SELECT t.relid FROM unnest(touched) AS t (relid)
         UNION
@@ -483,7 +509,8 @@ BEGIN ATOMIC
     SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables st
      WHERE EXISTS (SELECT FROM pg_namespace n WHERE n.oid = ANY (touched))
         OR EXISTS (SELECT FROM pg_type t WHERE t.oid = ANY (touched));
-END;
+END
+$$;
 
 -- Tell those of the deferred stream tables whose sources a command altered. A dropped source is an error at
 -- once; of all else the next refresh finds out whether the query still holds.
