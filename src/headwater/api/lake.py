@@ -83,6 +83,12 @@ def vacuum(conn: Connection[Any]) -> tuple[Vacuumed, ...]:
     return tuple(done)
 
 
+def vacuum_if_used(conn: Connection[Any]) -> tuple[Vacuumed, ...]:
+    """Do the same, unless no stream table has anything in the lake."""
+    tables = streams.list_stream_tables(conn)
+    return vacuum(conn) if any(t.effective_engine == "spark" for t in tables) else ()
+
+
 def _held(conn: Connection[Any]) -> list[tuple[int, str, str]]:
     """What may have traces: oid, name, and what a refresh that writes to them holds."""
     sources = [

@@ -153,6 +153,9 @@ class Settings:
     lake_retention: str = _setting(
         "7 days", _SPAN, "how far back the copies in the lake can be read"
     )
+    lake_vacuum_seconds: int = _setting(
+        3600, _whole_number(0), "how often the daemon tidies the lake; 0: never"
+    )
     lake_results: bool = _setting(
         False, _BOOLEAN, "whether the results of tables on Spark are kept in the lake, too"
     )

@@ -154,6 +154,7 @@ class _Process:
 
     def _task(self, database: Database) -> Task:
         from headwater.api.facade import default_lake, open_connection  # noqa: PLC0415
+        from headwater.api.lake import vacuum_if_used  # noqa: PLC0415
         from headwater.catalog.install import install  # noqa: PLC0415
         from headwater.database.serve import serve_until  # noqa: PLC0415
         from headwater.schedule.configuration import with_settings  # noqa: PLC0415
@@ -173,6 +174,7 @@ class _Process:
             connect,
             install,
             lambda over: serve_until(connect, self._served, over),
+            vacuum_if_used,
             lambda: self._configuration.stop_seconds,
         )
 

@@ -19,6 +19,7 @@ from headwater.catalog.history import RefreshOutcome
 from headwater.catalog.install import is_at_home
 from headwater.catalog.settings import Settings, read_settings
 from headwater.errors import HeadwaterError, InvalidArgument
+from headwater.results import Vacuumed
 from headwater.schedule.log import Log
 from headwater.schedule.plan import Plan, Start, make_plan
 from headwater.schedule.quiet import move_quiet
@@ -31,14 +32,16 @@ RELOAD_SECONDS = 5.0  # between two looks at the settings
 BUFFER_SECONDS = 30.0  # between two looks at the buffers
 PRUNE_SECONDS = 600.0
 LONGEST_PAUSE = 30.0  # between two attempts to connect
+LAKE_SECONDS = 60.0  # between two looks whether the lake is to be tidied
 _NEVER = -1e9
 
 Serve = Callable[[threading.Event], None]
+Tidy = Callable[[Connection[Any]], Sequence[Vacuumed]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A database to look after: how to connect to it, and who carries out its requests.
+    """A database to look after: how to connect to it, and who serves its requests and its lake.
 
     `prepare` sees to the catalog, on every new connection of the one who leads.
     """
@@ -47,6 +50,7 @@ class Task:
     connect: Callable[[], Connection[Any]]
     prepare: Callable[[Connection[Any]], object] = lambda conn: None
     serve: Serve | None = None
+    tidy: Tidy | None = None
     stop_seconds: Callable[[], float] = lambda: 30.0
 
 
@@ -118,7 +122,7 @@ class Daemon:
         if lost:
             self._log("warning", "closed lost refreshes", database=self._task.name, count=lost)
         over = threading.Event()
-        serving = self._start_serving(over)
+        beside = self._start_beside(over)
         workers = Workers(self._task.connect, self.wake)
         try:
             _Term(conn, workers, self._log, self._task).run(self._pause, self._reloading)
@@ -126,16 +130,39 @@ class Daemon:
             over.set()
             for ended in workers.finish(self._task.stop_seconds()):
                 report(self._log, ended)
-            if serving is not None:
-                serving.join(self._task.stop_seconds())
+            for thread in beside:
+                thread.join(self._task.stop_seconds())
         self._log("info", "stopped", database=self._task.name)
 
-    def _start_serving(self, over: threading.Event) -> threading.Thread | None:
-        if self._task.serve is None:
-            return None
-        thread = threading.Thread(target=self._task.serve, args=[over], daemon=True)
-        thread.start()
-        return thread
+    def _start_beside(self, over: threading.Event) -> list[threading.Thread]:
+        """Start what goes on beside the loop until the term is over."""
+        wanted = [self._task.serve, self._tidy_lake if self._task.tidy is not None else None]
+        threads = [threading.Thread(target=w, args=[over], daemon=True) for w in wanted if w]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _tidy_lake(self, over: threading.Event) -> None:
+        """Have the lake tidied from time to time; what failed is tried again the next time."""
+        tidied, pause = time.monotonic(), LAKE_SECONDS
+        while not over.is_set():
+            try:
+                with self._task.connect() as conn:
+                    every = read_settings(conn).lake_vacuum_seconds
+                    pause = min(every or LAKE_SECONDS, LAKE_SECONDS)
+                    if every and time.monotonic() - tidied >= every:
+                        tidied = time.monotonic()
+                        self._tidy(conn)
+            except (HeadwaterError, psycopg.Error) as error:
+                text = str(error).strip().splitlines()[0]
+                self._log("warning", "lake not tidied", database=self._task.name, error=text)
+            over.wait(pause)
+
+    def _tidy(self, conn: Connection[Any]) -> None:
+        assert self._task.tidy is not None
+        done = self._task.tidy(conn)
+        facts = {"traces": len(done), "deleted": sum(each.deleted for each in done)}
+        self._log("info", "tidied the lake", database=self._task.name, **facts)
 
     def _pause(self, conn: Connection[Any], seconds: float, running: int) -> bool | None:
         """Wait for a notification, a refresh that ends, or the time.

@@ -37,7 +37,7 @@ def test_spark_starts_when_it_is_needed_and_again_when_it_dies(dsn: str, tmp_pat
     with (
         headwater.connect(dsn, lake=str(tmp_path / "lake"), spark_master="local[1]") as hw,
         psycopg.connect(dsn, autocommit=True) as conn,
-        daemon(dsn, "--config", str(file)) as process,
+        daemon(dsn, "--config", str(file), HEADWATER_LAKE_VACUUM_SECONDS="2") as process,
     ):
         hw.connection.execute("SET pg_trickle.min_target_lag_seconds = 1")
         process.wait_for("leading")
@@ -51,6 +51,7 @@ def test_spark_starts_when_it_is_needed_and_again_when_it_dies(dsn: str, tmp_pat
             until(lambda: not find_difference(conn, JOINED, "joined"), lambda: told(process), 240)
             [machine] = machines(process.pid)
             machine.kill() if number < 2 else machine.suspend()
+        process.wait_for("tidied the lake", traces=2)
         refreshes = [r for r in hw.refresh_history("joined", 200) if r.status != "SKIPPED"]
         assert {r.engine for r in refreshes} == {"spark"}
         failed = {(r.error_class, r.error_code) for r in refreshes if r.status == "FAILED"}
