@@ -27,6 +27,7 @@ DEFAULTS = {
     "pg_trickle.change_buffer_schema": "pgtrickle_changes",
     "pg_trickle.refresh_work_mem": "256MB",
     "pg_trickle.lake_retention": "7 days",
+    "pg_trickle.lake_vacuum_seconds": 3600,
     "pg_trickle.lake_results": False,
     "pg_trickle.history_retention": "7 days",
     "pg_trickle.buffer_alert_rows": 1_000_000,
