@@ -25,10 +25,11 @@ class TpchSummary:
     mean: float
     least: float
     least_query: str
+    anew_mean: float
 
 
 def summarise_tpch(cells: Sequence[TpchCell]) -> tuple[TpchSummary, ...]:
-    """Return the geometric mean of the ratios, how many are above 1, and the least."""
+    """Return the geometric mean of FULL / DIFFERENTIAL, how many are above 1, and the least."""
     return tuple(
         _summary([c for c in cells if (c.scale, c.changed) == group])
         for group in dict.fromkeys((c.scale, c.changed) for c in cells)
@@ -45,6 +46,7 @@ def _summary(cells: Sequence[TpchCell]) -> TpchSummary:
         mean=geometric_mean(c.ratio for c in cells),
         least=worst.ratio,
         least_query=worst.query,
+        anew_mean=geometric_mean(c.anew_ratio for c in cells),
     )
 
 
@@ -61,7 +63,7 @@ def missed_by_tpch(cells: Sequence[TpchCell]) -> list[str]:
     if all_of_them.mean < LEAST_MEAN:
         faults.append(f"{where}: mean {all_of_them.mean:.2f} < {LEAST_MEAN:g}")
     return faults + [
-        f"{where}, {c.query}: {1 / c.ratio:.2f} times as long as computing it anew"
+        f"{where}, {c.query}: {1 / c.ratio:.2f} times as long as FULL"
         for c in found
         if 1 / c.ratio > MOST_SLOWER
     ]
@@ -79,7 +81,7 @@ def tpch_json(host: Json, cells: Sequence[TpchCell]) -> Json:
     return {
         "benchmark": "tpch",
         "host": host,
-        "cells": [asdict(c) | {"ratio": c.ratio} for c in cells],
+        "cells": [asdict(c) | {"ratio": c.ratio, "anew_ratio": c.anew_ratio} for c in cells],
         "summary": [asdict(summary) for summary in summarise_tpch(cells)],
         "missed": missed_by_tpch(cells),
     }
@@ -89,10 +91,10 @@ def tpch_tables(cells: Sequence[TpchCell]) -> tuple[Table, ...]:
     """Return the cells of each scale, and the summary."""
     scales = dict.fromkeys(c.scale for c in cells)
     tables = [_cells(s, [c for c in cells if c.scale == s]) for s in scales]
-    headings = ("scale", "changed", "queries", "faster", "mean", "least", "by")
+    headings = ("scale", "changed", "queries", "faster", "mean", "least", "by", "mean of anew")
     made = tuple(
         (f"{s.scale:g}", f"{s.changed:g} %", str(s.queries), str(s.faster), times(s.mean),
-         times(s.least), s.least_query)
+         times(s.least), s.least_query, times(s.anew_mean))
         for s in summarise_tpch(cells)
     )  # fmt: skip
     return (*tables, Table("All queries, geometric mean", headings, made, names=0))
@@ -100,10 +102,11 @@ def tpch_tables(cells: Sequence[TpchCell]) -> tuple[Table, ...]:
 
 def _cells(scale: float, cells: Sequence[TpchCell]) -> Table:
     headings = ("changed", "query", "rows", "DIFFERENTIAL ms", "FULL ms", "view ms",
-                "anew / DIFF.", "change rows", "written")  # fmt: skip
+                "FULL / DIFF.", "anew / DIFF.", "change rows", "written")  # fmt: skip
     made = tuple(
         (f"{c.changed:g} %", c.query, f"{c.rows:,}", ms(c.differential_ms), ms(c.full_ms),
-         ms(c.view_ms), times(c.ratio), f"{c.delta_rows:,.0f}", f"{c.written_rows:,.0f}")
+         ms(c.view_ms), times(c.ratio), times(c.anew_ratio), f"{c.delta_rows:,.0f}",
+         f"{c.written_rows:,.0f}")
         for c in cells
     )  # fmt: skip
     return Table(f"TPC-H, scale {scale:g}", headings, made, names=2)
