@@ -15,7 +15,7 @@ from headwater.algebra.ops import Aggregate, Consolidate, Op, Scan
 from headwater.algebra.schema import names
 from headwater.algebra.walk import scans
 from headwater.errors import QueryFailed, SparkFailed
-from headwater.spark.faults import row_fault
+from headwater.spark.faults import row_fault, told
 from headwater.spark.ingest import Standing
 from headwater.spark.lake import Lake
 from headwater.spark.literals import literal_sql
@@ -349,7 +349,7 @@ def _failing() -> Iterator[None]:
                 "correct the rows, or alter the query so that it does not fail on them",
             ) from error
         raise SparkFailed(
-            f"Spark failed: {_first_line(str(error)) or type(error).__name__}",
+            f"Spark failed: {told(error)}",
             "a statement of the refresh did not come to its end",
             "try again; if it fails again, use engine 'postgres' and report the query",
         ) from error

@@ -26,6 +26,13 @@ def row_fault(error: Exception) -> str | None:
     return next((str(c.getMessage()) for c in _causes(error) if _is_of_a_row(c)), None)
 
 
+def told(error: Exception) -> str:
+    """Return what went wrong in a line: what the virtual machine calls the cause, if it says."""
+    causes = [str(cause.toString()) for cause in _causes(error)]
+    said = causes[-1] if causes else str(error)
+    return next((line for line in said.splitlines() if line.strip()), type(error).__name__)
+
+
 def _causes(error: Exception) -> Iterator[Any]:
     cause = getattr(error, "java_exception", None)
     while cause is not None:
