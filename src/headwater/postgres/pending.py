@@ -72,14 +72,7 @@ def _pending(found: Iterable[tuple[int, int, int]]) -> Pending:
 
 def estimate_source_rows(conn: Connection[Any], sources: Iterable[Tracking]) -> int:
     """Return how many rows sources have, as far as the server's statistics know."""
-    relids = [oid for t in sources for oid in (t.source_relid, *t.leaves)]
-    row = conn.execute(
-        "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::int8 FROM pg_class"
-        " WHERE oid = ANY(%s::int8[]::oid[])",
-        [relids],
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    return sum(source_rows(conn, sources).values())
 
 
 def source_rows(conn: Connection[Any], sources: Iterable[Tracking]) -> dict[int, int]:

@@ -216,9 +216,7 @@ def _net_statement(standing: Standing, changed: frozenset[int]) -> str:
     return str(render_differential(plan, target, changed, reader))
 
 
-def _statement(
-    standing: Standing, rows: dict[int, int], churned: frozenset[int] = frozenset()
-) -> str | None:
+def _statement(standing: Standing, rows: dict[int, int], churned: frozenset[int]) -> str | None:
     """Return the statement for these changed sources; it is the same at every epoch."""
     plan, target = load_plan(standing.table)
     assert plan is not None
@@ -239,8 +237,10 @@ def _churned(conn: Connection[Any], standing: Standing, rows: dict[int, int]) ->
     each of three are a thousand times as many pairs.
     """
     many = {oid for oid, count in rows.items() if count > _MANY_CHANGES}
+    if not many:
+        return frozenset()
     plan, _ = load_plan(standing.table)
-    if not many or plan is None or len(list(scans(plan.view))) == 1:
+    if plan is None or len(list(scans(plan.view))) == 1:
         return frozenset()
     there = source_rows(conn, (t for t in standing.sources if t.source_relid in many))
     return frozenset(oid for oid in many & there.keys() if rows[oid] > 2 * there[oid])
