@@ -160,6 +160,12 @@ def missed(figures: list[Cost]) -> list[str]:
     return [told for told, is_met in targets.items() if not is_met]
 
 
+def _added(ms: dict[str, float]) -> str:
+    """How much more IMMEDIATE adds than COMMIT; nothing is told if COMMIT adds nothing."""
+    added = ms[COMMIT] - ms[NONE]
+    return f"{(ms[STATEMENT] - ms[NONE]) / added:.2f}" if added > 0 else ""
+
+
 def commit_tables(figures: list[Cost]) -> tuple[Table, ...]:
     """Return the times at the client, and those of the server."""
     heads = (
@@ -171,7 +177,7 @@ def commit_tables(figures: list[Cost]) -> tuple[Table, ...]:
         return tuple(
             (f"{c.updates}", c.sent, *(f"{ms:.3f}" for ms in of(c).values()),
              f"{of(c)[COMMIT] / of(c)[NONE]:.2f}", f"{of(c)[STATEMENT] / of(c)[COMMIT]:.2f}",
-             f"{(of(c)[STATEMENT] - of(c)[NONE]) / (of(c)[COMMIT] - of(c)[NONE]):.2f}")
+             _added(of(c)))
             for c in figures
         )  # fmt: skip
 

@@ -153,8 +153,8 @@ class Daemon:
                     if every and time.monotonic() - tidied >= every:
                         tidied = time.monotonic()
                         self._tidy(conn)
-            except (HeadwaterError, psycopg.Error) as error:
-                text = str(error).strip().splitlines()[0]
+            except Exception as error:  # noqa: BLE001 - Spark's and the lake's are of many kinds
+                text = f"{type(error).__name__}: {error}".splitlines()[0]
                 self._log("warning", "lake not tidied", database=self._task.name, error=text)
             over.wait(pause)
 
